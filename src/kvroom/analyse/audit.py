@@ -1,0 +1,32 @@
+"""Can our own client be believed in a round? If not, the round is void, whatever it shows."""
+
+from kvroom.analyse.metrics import RoundMetrics
+from kvroom.stats import Percentiles
+
+LATE_MS = 10.0
+LATE_SHARE = 0.05
+"""A request may be sent, or a token read, this late; or by this share of the round's own figure."""
+
+
+def void_reason(measured: RoundMetrics) -> str | None:
+    """Why the round cannot be believed, or None.
+
+    Latency counts from due, so a request sent late makes the engine look slow. A token read late
+    does harm only where the kernel did not stamp it, or where several were read at once.
+    """
+    ttft = Percentiles.of(measured.ttft_ms)
+    allowed = max(LATE_MS, LATE_SHARE * ttft.p50 if ttft else 0.0)
+    if measured.send_late_ms > allowed:
+        return (
+            f"requests were sent up to {measured.send_late_ms:.0f} ms late (99th percentile), "
+            f"more than the {allowed:.0f} ms allowed"
+        )
+    itl = Percentiles.of(measured.itl_ms)
+    allowed = max(LATE_MS, LATE_SHARE * itl.p50 if itl else 0.0)
+    merged = measured.events_per_read > 1 + LATE_SHARE
+    if measured.read_late_ms is not None and measured.read_late_ms > allowed and merged:
+        return (
+            f"tokens were read up to {measured.read_late_ms:.0f} ms after they arrived, several at "
+            f"once, more than the {allowed:.0f} ms allowed"
+        )
+    return None

@@ -1,0 +1,97 @@
+"""Everything measured and logged about one contender of a run."""
+
+import itertools
+
+import msgspec
+
+from kvroom import engines
+from kvroom.analyse.audit import void_reason
+from kvroom.analyse.metrics import LevelMetrics, RoundMetrics, level_metrics, round_metrics
+from kvroom.engine import last
+from kvroom.matchup import Contender
+from kvroom.records import Fact
+from kvroom.store import Ending, Run, Start
+
+HEADLINES = (
+    "kv_tokens",
+    "kv_bytes",
+    "kv_blocks",
+    "kv_block_tokens",
+    "max_concurrency",
+    "slots",
+    "weights_bytes",
+    "version",
+    "ready",
+    "error",
+)
+"""Facts a report shows; the others are read again from the log whenever they are needed."""
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """One contender: what was asked, what it said, what was measured."""
+
+    contender: Contender
+    state: str
+    """``measured``, ``failed``, ``interrupted``, ``unfinished`` or ``not started``."""
+    start: Start | None
+    ending: Ending | None
+    facts: dict[str, Fact]
+    """The last fact of each name."""
+    levels: list[LevelMetrics]
+    voids: dict[int, str]
+    """Levels whose rounds cannot be believed, and why."""
+
+    def level(self, concurrency: int) -> LevelMetrics | None:
+        """The level, if any of its rounds was measured."""
+        return next((m for m in self.levels if m.concurrency == concurrency), None)
+
+    def rankable(self, concurrency: int) -> bool:
+        """Whether the level may be compared: measured, all completed, none void."""
+        level = self.level(concurrency)
+        return level is not None and not level.failed and concurrency not in self.voids
+
+
+def measured(run: Run) -> list[Measured]:
+    """All contenders of a run, in the order of its matchup."""
+    return [_measured(run, contender) for contender in run.matchup.contenders]
+
+
+def _measured(run: Run, contender: Contender) -> Measured:
+    rounds = [round_metrics(stored) for stored in run.rounds(contender.name)]
+    by_level = itertools.groupby(rounds, key=lambda one: one.concurrency)
+    grouped = {concurrency: list(group) for concurrency, group in by_level}
+    return Measured(
+        contender=contender,
+        state=_state(run, contender.name, len(rounds)),
+        start=run.start(contender.name),
+        ending=run.ending(contender.name),
+        facts=facts(run, contender),
+        levels=[level_metrics(group) for group in grouped.values()],
+        voids={level: why for level, group in grouped.items() if (why := _void(group))},
+    )
+
+
+def _void(rounds: list[RoundMetrics]) -> str | None:
+    return next((why for one in rounds if (why := void_reason(one))), None)
+
+
+def _state(run: Run, name: str, rounds: int) -> str:
+    workload = run.matchup.workload
+    asked = sum(workload.rounds_at(level) for level in workload.concurrency)
+    ending = run.ending(name)
+    if rounds >= asked:
+        return "measured"
+    if ending is not None and ending.state != "measured":
+        return ending.state
+    return "unfinished" if run.start(name) else "not started"
+
+
+def facts(run: Run, contender: Contender) -> dict[str, Fact]:
+    """The headline facts of the contender's last launch, read from its log now."""
+    starts = run.starts(contender.name)
+    if not starts:
+        return {}
+    files = starts[-1]
+    source = f"{contender.name}/{files.log.name}"
+    read = list(engines.engine(contender.engine).read_log(run.log_lines(files), source))
+    return {name: fact for name in HEADLINES if (fact := last(read, name))}

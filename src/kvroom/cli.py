@@ -1,0 +1,193 @@
+"""The commands: each a short function that calls the library."""
+
+import signal
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import click
+
+from kvroom import __version__
+from kvroom.errors import EXIT_BUG, EXIT_ENGINE, EXIT_VOID, InputError, KvroomError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kvroom.store import Run
+
+P = ParamSpec("P")
+EXIT_STOPPED = 130
+
+
+def _by_fault(command: Callable[P, None]) -> Callable[P, None]:
+    """Errors become one sentence, a hint, and an exit code that says whose fault it was."""
+
+    @wraps(command)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except KvroomError as error:
+            click.echo(f"error: {error}", err=True)
+            if error.hint:
+                click.echo(f"hint: {error.hint}", err=True)
+            sys.exit(error.exit_code)
+        except BrokenPipeError:
+            sys.exit(EXIT_BUG)
+
+    return run
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="kvroom")
+def main() -> None:
+    """Find out which LLM serving engine, with which settings, is best for your model and load.
+
+    \b
+    kvroom demo                      two real engines on this machine, in three minutes
+    kvroom run matchup.yaml          measure your own contenders
+    kvroom report runs/2026-12-01-x  read a run again
+    """
+
+
+@main.command()
+@click.argument("matchup", required=False, type=click.Path(path_type=Path))
+@click.option("--resume", type=click.Path(path_type=Path), help="Measure what a run still misses.")
+@click.option("--dry-run", is_flag=True, help="Print what would be started, and stop.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="The run's folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@_by_fault
+def run(
+    matchup: Path | None, resume: Path | None, dry_run: bool, out: Path | None, as_json: bool
+) -> None:
+    """Launch each contender in turn, drive the same load, and say who is ahead.
+
+    \b
+    kvroom run examples/demo.yaml
+    kvroom run --resume runs/2026-12-01-demo
+    """
+    from kvroom.store import Run
+
+    if (matchup is None) == (resume is None):
+        raise InputError("name either a matchup file or --resume RUN", "kvroom run --help")
+    if resume is not None:
+        _conduct(Run.open(resume), as_json)
+        return
+    assert matchup is not None
+    _measure(matchup, out, as_json, dry_run)
+
+
+@main.command()
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="The run's folder.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@_by_fault
+def demo(out: Path | None, as_json: bool) -> None:
+    """llama.cpp against OpenVINO on a small model, each starved of KV cache and cured.
+
+    Fetches about 210 MB the first time; needs no GPU, no compiler and no model hub.
+    """
+    _measure(Path(__file__).with_name("demo.yaml"), out, as_json, dry_run=False)
+
+
+@main.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write a file: report.md.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@_by_fault
+def report(run: Path, out: Path | None, as_json: bool) -> None:
+    """Tell what a run measured.
+
+    \b
+    kvroom report runs/2026-12-01-demo
+    kvroom report runs/2026-12-01-demo -o report.md
+    """
+    from kvroom.store import Run
+
+    opened = Run.open(run)
+    if out is not None:
+        _write(opened, out)
+    if as_json or out is None:
+        _tell(opened, as_json)
+
+
+@main.command()
+@_by_fault
+def schema() -> None:
+    """Print the JSON Schema of matchup.yaml, for editors."""
+    from kvroom.matchup import matchup_schema
+
+    _print_json(matchup_schema())
+
+
+def _measure(matchup_file: Path, out: Path | None, as_json: bool, dry_run: bool) -> None:
+    from kvroom.matchup import load_matchup
+    from kvroom.prepare import prepare
+    from kvroom.rounds import start_run
+
+    matchup = load_matchup(matchup_file)
+    if dry_run:
+        for prepared in prepare(matchup, matchup_file.parent.resolve()):
+            click.echo(f"{prepared.contender.name}: {prepared.shown()}")
+        return
+    _conduct(start_run(matchup, matchup_file, out), as_json)
+
+
+def _conduct(run: "Run", as_json: bool) -> None:
+    from kvroom.report.live import Live
+    from kvroom.rounds import conduct
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Live(_console(stderr=True)) as live:
+            conduct(run, live)
+    except KeyboardInterrupt:
+        click.echo(f"stopped; what was measured is kept: kvroom run --resume {run.path}", err=True)
+        sys.exit(EXIT_STOPPED)
+    _tell(run, as_json)
+    sys.exit(_exit_code(run))
+
+
+def _exit_code(run: "Run") -> int:
+    from kvroom.analyse.contender import measured
+
+    contenders = measured(run)
+    if any(one.state != "measured" for one in contenders):
+        return EXIT_ENGINE
+    return EXIT_VOID if any(one.voids for one in contenders) else 0
+
+
+def _tell(run: "Run", as_json: bool) -> None:
+    if as_json:
+        from kvroom.report.data import data
+
+        _print_json(data(run))
+        return
+    from kvroom.report.document import document
+    from kvroom.report.terminal import show
+
+    show(document(run), _console(stderr=False))
+
+
+def _write(run: "Run", out: Path) -> None:
+    from kvroom.report.document import document
+    from kvroom.report.markdown import markdown
+
+    if out.suffix != ".md":
+        raise InputError(f"cannot write {out}: only .md is known", "kvroom report RUN -o report.md")
+    try:
+        out.write_text(markdown(document(run)), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror}") from None
+
+
+def _console(*, stderr: bool) -> "Console":
+    from rich.console import Console
+
+    return Console(stderr=stderr, highlight=False)
+
+
+def _print_json(value: Any) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.format(msgspec.json.encode(value)).decode())

