@@ -21,15 +21,25 @@ class Home:
     program: str
     """Its program when it is taken from the PATH."""
     within: tuple[str, ...]
-    """What follows ``python`` inside an environment; ``{servers}`` is kvroom's folder of servers."""
+    """What follows ``python`` inside an environment; ``{servers}`` is kvroom's own servers."""
     packages: Callable[[str], list[str]] | None = None
     """Requirements that install a version; None where no wheel is known to work."""
     subcommand: tuple[str, ...] = ()
     """Words between the program and its flags when it is taken from the PATH."""
-    emptied: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """For a package: the file below site-packages to empty after installing it, and why."""
+    repairs: Mapping[str, "Repair"] = field(default_factory=dict)
+    """For a package: what has to be mended after installing it."""
     disclosure: str = ""
     """What a reader of the numbers must know of an engine started inside an environment."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """What to mend in a fresh environment, and why."""
+
+    why: str
+    uninstall: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+    """Files below site-packages that are made empty."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ and for each line the nanoseconds since the start to TIMES. It stops the program
 standard input says anything or closes, which also happens when kvroom is killed. It adopts orphaned
 grandchildren, so nothing the program started outlives it.
 
-It answers on standard output with one JSON object a line: ``{"pid", "started_ns"}`` or ``{"error"}``
-first, ``{"exit"}`` if the engine exits by itself.
+It answers on standard output with one JSON object a line: first ``{"pid", "started_ns"}`` or
+``{"error"}``, then ``{"exit"}`` if the engine exits by itself.
 """
 
 import contextlib
@@ -93,7 +93,8 @@ class Keeper:
             if self.pipe in ready and not self.drain():
                 time.sleep(POLL_S)
             self.reap()
-            self.stopping = self.stopping or 0 in ready
+            if 0 in ready:
+                self.stop()
 
     def drain(self) -> bool:
         """Move what was printed into the log; False when nobody can print any more."""

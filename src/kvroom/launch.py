@@ -60,6 +60,7 @@ class Server:
 
     def check(self) -> None:
         """EngineError with the last lines if the engine is gone."""
+        assert self.keeper.stdout is not None
         if self.exit is None and select.select([self.keeper.stdout], [], [], 0)[0]:
             self.exit = _answer(self.keeper).get("exit", -1)
         if self.exit is not None:

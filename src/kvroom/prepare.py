@@ -39,7 +39,7 @@ class Prepared:
         return self.engine.arguments(place, self.settings, self.contender.flags)
 
     def program(self, python: str) -> list[str]:
-        """What stands before the arguments; ``python`` is that of the environment, if it has one."""
+        """What stands before the arguments; ``python`` is that of the environment, if any."""
         assert self.home is not None
         assert self.provide is not None
         if self.provide.path is not None:

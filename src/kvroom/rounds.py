@@ -9,8 +9,8 @@ from kvroom.errors import EngineError, KvroomError
 from kvroom.load.drive import Patience, Progress, RawRound
 from kvroom.load.record import record
 from kvroom.load.worker import Loader, loader
-from kvroom.observe import describe_machine, load_average
 from kvroom.matchup import Matchup
+from kvroom.observe import describe_machine, load_average
 from kvroom.prepare import Prepared, prepare
 from kvroom.records import RequestRecord, RoundInfo
 from kvroom.session import Session, opened
@@ -49,7 +49,7 @@ def start_run(matchup: Matchup, source: Path, path: Path | None) -> Run:
 
 
 def conduct(run: Run, watcher: Watcher) -> None:
-    """Measure what is missing in a run. A contender that fails is recorded; the others still run."""
+    """Measure what a run misses. A contender that fails is recorded; the others still run."""
     contenders = prepare(run.matchup, Path(run.info.matchup_folder))
     with run.locked():
         todo = {p.contender.name: missing(run, p.contender.name) for p in contenders}

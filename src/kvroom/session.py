@@ -163,7 +163,7 @@ def _provided(prepared: Prepared, say: Say) -> tuple[Path | None, Weights]:
     assert prepared.model is not None
     python = None
     if provide.pip is not None:
-        python = made_environment(provide.pip, home.emptied, say)
+        python = made_environment(provide.pip, home.repairs, say)
     elif provide.env is not None:
         python = given_python(provide.env, prepared.base)
     return python, provided(prepared.model, prepared.engine, prepared.base, say)

@@ -1,1 +1,1 @@
-"""A Run -> numbers: metrics of rounds and levels, whether our client can be believed, who is ahead."""
+"""A Run -> numbers: the metrics, whether our client can be believed, who is ahead."""

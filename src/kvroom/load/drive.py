@@ -194,7 +194,7 @@ class _Stream:
         return False
 
     def check_silence(self, now: int, patience: Patience) -> None:
-        """Fail if nothing has happened for too long; waiting for the head is waiting for a token."""
+        """Fail if nothing has come for too long; a head without a body is not a token yet."""
         since = self.read_ns[-1] if self.read_ns else self.sent_ns
         talking = self.body_at is not None and self.used > self.body_at
         limit = patience.stall_s if talking else patience.first_token_s

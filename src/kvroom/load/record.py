@@ -1,4 +1,4 @@
-"""One recorded exchange -> one RequestRecord: when its tokens came, how many, and whether all is well."""
+"""One recorded exchange -> one RequestRecord: its tokens, their times, and whether all is well."""
 
 from bisect import bisect_right
 
@@ -30,7 +30,8 @@ def record(planned: PlannedRequest, exchange: Exchange, *, length_forced: bool) 
     reading = _read(exchange)
     said, usage = reading.said, reading.said.usage
     tokens, source = _tokens_per_event(said)
-    counted = sum(tokens) if source == "token_ids" else usage and usage.completion_tokens
+    total = usage.completion_tokens if usage else None
+    counted = sum(tokens) if source == "token_ids" else total
     outcome, reason = reading.outcome, reading.reason
     if outcome == "completed":
         outcome, reason = _judge(planned, said, counted, length_forced)

@@ -6,7 +6,7 @@ line endings; comments, unknown fields and blank data are skipped.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Cut(Exception):
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """The data of one server-sent event, and the offset in the raw bytes at which it was complete."""
+    """One server-sent event; ``complete_at`` is the offset of its last byte in the raw bytes."""
 
     name: bytes
     data: bytes

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kvroom.engine import Repair
 from kvroom.errors import EngineError, InputError
 from kvroom.provide.cache import Say, cache_folder, made_once
 
@@ -17,13 +18,11 @@ _SHOWN_PIP = re.compile(r"\s*(Collecting|Downloading|Building|Installing|Using c
 LAST_LINES = 8
 
 
-def made_environment(
-    requirements: Sequence[str], emptied: Mapping[str, tuple[str, str]], say: Say
-) -> Path:
+def made_environment(requirements: Sequence[str], repairs: Mapping[str, Repair], say: Say) -> Path:
     """The Python of an environment with these requirements, made now if need be.
 
-    ``emptied`` names, for a package, a file below site-packages to empty after the installation
-    and why. Raises EngineError with pip's last words if the installation fails.
+    ``repairs`` says for a package what to mend after it is installed. Raises EngineError with pip's
+    last words if the installation fails.
     """
     folder = cache_folder() / "envs" / _folder_name(requirements)
     python = folder / "bin" / "python"
@@ -32,11 +31,14 @@ def made_environment(
             say(f"making an environment for {' '.join(requirements)}")
             _run([sys.executable, "-m", "venv", str(folder)], folder, say)
             _run([str(python), *_PIP_INSTALL, *requirements], folder, say)
-            _empty(folder, requirements, emptied, say)
+            for repair in _needed(requirements, repairs):
+                say(f"mending: {repair.why}")
+                _mend(repair, folder, python, say)
     return python
 
 
 _PIP_INSTALL = ("-m", "pip", "install", "--disable-pip-version-check", "--no-input")
+_PIP_UNINSTALL = ("-m", "pip", "uninstall", "--disable-pip-version-check", "--yes")
 
 
 def given_python(env: str, base: Path) -> Path:
@@ -102,16 +104,14 @@ def _error(lines: Sequence[str]) -> str:
     return errors[-1] if errors else (lines[-1] if lines else "no output")
 
 
-def _empty(
-    folder: Path,
-    requirements: Sequence[str],
-    emptied: Mapping[str, tuple[str, str]],
-    say: Say,
-) -> None:
+def _needed(requirements: Sequence[str], repairs: Mapping[str, Repair]) -> list[Repair]:
     names = {match[0].lower() for r in requirements if (match := _NAME.match(r))}
-    for package, (file, reason) in emptied.items():
-        if package not in names:
-            continue
+    return [repair for package, repair in repairs.items() if package in names]
+
+
+def _mend(repair: Repair, folder: Path, python: Path, say: Say) -> None:
+    if repair.uninstall:
+        _run([str(python), *_PIP_UNINSTALL, *repair.uninstall], folder, say)
+    for file in repair.empty:
         for path in folder.glob(f"lib/python*/site-packages/{file}"):
-            say(f"emptying {file}: {reason}")
             path.write_text("")

@@ -6,14 +6,14 @@ Llama layout (transformers, ``LlamaForCausalLM``); GGUF stores them interleaved.
 """
 
 import json
+import math
 import re
-from collections.abc import Iterator
+import struct
 from pathlib import Path
 from typing import Any
 
 import gguf
 import numpy as np
-import safetensors
 from numpy.typing import NDArray
 
 from kvroom.errors import InputError
@@ -79,32 +79,51 @@ def convert(path: Path, folder: Path) -> None:
     file = _File(path)
     file.expect("general.architecture", ["llama"])
     file.expect("tokenizer.ggml.model", ["gpt2"])
-    tensors = {name: _bf16(values) for name, values in _tensors(file)}
-    tied = "lm_head.weight" not in tensors
-    metadata = {"format": "pt", "source": path.name}
-    safetensors.serialize_file(tensors, str(folder / "model.safetensors"), metadata)
-    _write(folder / "config.json", _config(file, tied))
+    named = {_name(file, tensor): tensor for tensor in file.reader.tensors}
+    _write_weights(folder / "model.safetensors", file, named)
+    _write(folder / "config.json", _config(file, tied="lm_head.weight" not in named))
     _write(folder / "generation_config.json", _special_ids(file))
     _write(folder / "tokenizer.json", _tokenizer(file))
     _write(folder / "tokenizer_config.json", _tokenizer_config(file))
 
 
-def _tensors(file: _File) -> Iterator[tuple[str, Tensor]]:
-    heads = int(file.get("llama.attention.head_count"))
-    kv_heads = int(file.get("llama.attention.head_count_kv"))
-    rotated = {"attn_q": heads, "attn_k": kv_heads}
-    for tensor in file.reader.tensors:
-        values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        values = values.reshape([int(size) for size in reversed(tensor.shape)])
-        if tensor.name in _OUTER:
-            yield _OUTER[tensor.name], values
-            continue
-        match = _BLOCK.fullmatch(tensor.name)
-        if match is None or match[2] not in _INNER:
-            raise InputError(f"{file.path}: cannot place the tensor {tensor.name!r}")
-        if match[2] in rotated:
-            values = _halves(values, rotated[match[2]])
-        yield f"model.layers.{match[1]}.{_INNER[match[2]]}.weight", values
+def _name(file: _File, tensor: gguf.ReaderTensor) -> str:
+    match = _BLOCK.fullmatch(tensor.name)
+    if match is not None and match[2] in _INNER:
+        return f"model.layers.{match[1]}.{_INNER[match[2]]}.weight"
+    if tensor.name not in _OUTER:
+        raise InputError(f"{file.path}: cannot place the tensor {tensor.name!r}")
+    return _OUTER[tensor.name]
+
+
+def _shape(tensor: gguf.ReaderTensor) -> list[int]:
+    """GGUF lists dimensions fastest first."""
+    return [int(size) for size in reversed(tensor.shape)]
+
+
+def _write_weights(path: Path, file: _File, named: dict[str, gguf.ReaderTensor]) -> None:
+    """Header length, JSON header, data (the safetensors format), one tensor in memory at a time."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt", "source": file.path.name}}
+    end = 0
+    for name, tensor in named.items():
+        start, end = end, end + 2 * math.prod(_shape(tensor))
+        header[name] = {"dtype": "BF16", "shape": _shape(tensor), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for tensor in named.values():
+            out.write(_bf16(_values(file, tensor)))
+
+
+def _values(file: _File, tensor: gguf.ReaderTensor) -> Tensor:
+    values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+    values = values.reshape(_shape(tensor))
+    if tensor.name.endswith("attn_q.weight"):
+        return _halves(values, int(file.get("llama.attention.head_count")))
+    if tensor.name.endswith("attn_k.weight"):
+        return _halves(values, int(file.get("llama.attention.head_count_kv")))
+    return values
 
 
 def _halves(values: Tensor, heads: int) -> Tensor:
@@ -114,12 +133,11 @@ def _halves(values: Tensor, heads: int) -> Tensor:
     return pairs.swapaxes(1, 2).reshape(rows, columns)
 
 
-def _bf16(values: Tensor) -> dict[str, Any]:
-    """A tensor as safetensors wants it, rounded to the nearest bfloat16, ties to even."""
+def _bf16(values: Tensor) -> bytes:
+    """Rounded to the nearest bfloat16, ties to even."""
     bits = np.ascontiguousarray(values).view(np.uint32)
     rounded = (bits + (((bits >> 16) & 1) + np.uint32(0x7FFF))) >> 16
-    data = rounded.astype(np.uint16).tobytes()
-    return {"dtype": "bfloat16", "shape": list(values.shape), "data": data}
+    return rounded.astype(np.uint16).tobytes()
 
 
 def _special_ids(file: _File) -> dict[str, int]:
@@ -131,7 +149,7 @@ def _special_ids(file: _File) -> dict[str, int]:
     }
 
 
-def _config(file: _File, tied: bool) -> dict[str, Any]:
+def _config(file: _File, *, tied: bool) -> dict[str, Any]:
     heads, hidden = int(file.get("llama.attention.head_count")), file.get("llama.embedding_length")
     return {
         "architectures": ["LlamaForCausalLM"],

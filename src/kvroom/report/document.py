@@ -85,7 +85,7 @@ def _throughputs(contenders: Sequence[Measured], level: int) -> list[Cell]:
     ranked = rank(contenders, level)
     marks: dict[str, Mark] = {}
     if len(ranked.order) > 1:
-        marks = {name: "alike" for name in ranked.alike}
+        marks = dict.fromkeys(ranked.alike, "alike")
         marks[ranked.order[0]] = "alike" if ranked.alike else "best"
     return [_throughput(one, level, marks.get(one.contender.name, "")) for one in contenders]
 
@@ -93,7 +93,7 @@ def _throughputs(contenders: Sequence[Measured], level: int) -> list[Cell]:
 def _throughput(one: Measured, level: int, mark: Mark) -> Cell:
     metrics = one.level(level)
     if metrics is None:
-        return Cell("–")
+        return Cell("-")
     if metrics.failed:
         return Cell(f"{metrics.failed} of {metrics.failed + metrics.completed} failed", "bad")
     if level in one.voids:
@@ -115,7 +115,7 @@ def _column(
     values = [value(one) for one in contenders]
     known = [v for v in values if v is not None]
     if not known:
-        return [Cell("–") for _ in values]
+        return [Cell("-") for _ in values]
     best = min(known) if least else max(known)
     near = [v for v in known if max(v, best) <= (1 + NOISE) * min(v, best)]
 
@@ -124,7 +124,7 @@ def _column(
             return ""
         return "best" if len(near) == 1 else "alike"
 
-    return [Cell("–") if v is None else Cell(show(v), mark(v)) for v in values]
+    return [Cell("-") if v is None else Cell(show(v), mark(v)) for v in values]
 
 
 def _ttft_ms(one: Measured, level: int) -> float | None:
@@ -170,8 +170,8 @@ def _notes(run: Run, contenders: Sequence[Measured]) -> list[str]:
     notes = [
         "* best, = not told apart from the best: the rounds overlap or the means lie within "
         f"{NOISE:.0%}, the prior for noise.",
-        f"Load: waves of equal requests, {work.prompt_tokens} prompt and {work.output_tokens} output "
-        f"tokens each, {_rounds_text(run)}; seed {work.seed}. {_same_load(contenders)}",
+        f"Load: waves of equal requests, {work.prompt_tokens} prompt and {work.output_tokens} "
+        f"output tokens each, {_rounds_text(run)}; seed {work.seed}. {_same_load(contenders)}",
         "tok/s: mean over rounds of all output tokens over the time from due to the last token. "
         "TTFT: due to first token, median. decode: tokens per second of one stream after its first "
         "token, median. ready: from process start to the ready probe.",
