@@ -13,8 +13,6 @@ from kvroom import __version__
 from kvroom.errors import EXIT_BUG, EXIT_ENGINE, EXIT_VOID, InputError, KvroomError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from kvroom.store import Run
 
 P = ParamSpec("P")
@@ -135,11 +133,12 @@ def _measure(matchup_file: Path, out: Path | None, as_json: bool, dry_run: bool)
 
 def _conduct(run: "Run", as_json: bool) -> None:
     from kvroom.report.live import Live
+    from kvroom.report.terminal import console
     from kvroom.rounds import conduct
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Live(_console(stderr=True)) as live:
+        with Live(console(stderr=True)) as live:
             conduct(run, live)
     except KeyboardInterrupt:
         click.echo(f"stopped; what was measured is kept: kvroom run --resume {run.path}", err=True)
@@ -164,9 +163,9 @@ def _tell(run: "Run", as_json: bool) -> None:
         _print_json(data(run))
         return
     from kvroom.report.document import document
-    from kvroom.report.terminal import show
+    from kvroom.report.terminal import console, show
 
-    show(document(run), _console(stderr=False))
+    show(document(run), console(stderr=False))
 
 
 def _write(run: "Run", out: Path) -> None:
@@ -179,12 +178,6 @@ def _write(run: "Run", out: Path) -> None:
         out.write_text(markdown(document(run)), encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror}") from None
-
-
-def _console(*, stderr: bool) -> "Console":
-    from rich.console import Console
-
-    return Console(stderr=stderr, highlight=False)
 
 
 def _print_json(value: Any) -> None:

@@ -8,12 +8,13 @@ from numpy.typing import ArrayLike
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Mean and percentiles of one sample, in the sample's unit; linear interpolation (numpy)."""
+    """Mean, percentiles and maximum of one sample, in its unit; linear interpolation (numpy)."""
 
     mean: float
     p50: float
     p90: float
     p99: float
+    max: float
 
     @classmethod
     def of(cls, sample: ArrayLike) -> "Percentiles | None":
@@ -22,7 +23,13 @@ class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
         if values.size == 0:
             return None
         p50, p90, p99 = np.percentile(values, (50, 90, 99))
-        return cls(mean=float(values.mean()), p50=float(p50), p90=float(p90), p99=float(p99))
+        return cls(
+            mean=float(values.mean()),
+            p50=float(p50),
+            p90=float(p90),
+            p99=float(p99),
+            max=float(values.max()),
+        )
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):

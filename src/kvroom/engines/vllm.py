@@ -26,7 +26,7 @@ read_log = log_reader(
     r"Checkpoint size: (?P<checkpoint_bytes__GiB>[\d.]+) GiB",
     r"Loading weights took (?P<load_s>[\d.]+) seconds",
     r"Available KV cache memory: (?P<kv_bytes__GiB>[\d.]+) GiB",
-    r"Explicitly set \((?P<kv_bytes__GiB>[\d.]+)/[\d.]+\) GiB for KV cache",
+    r"'kv_cache_memory_bytes': (?P<kv_bytes>\d+)",
     r"Setting attention block size to (?P<kv_block_tokens>\d+) tokens",
     r"Using (?P<attention_backend>\w+) attention backend",
     r"KV cache size: (?P<kv_tokens>[\d,]+) tokens",

@@ -115,7 +115,8 @@ class Live:
 
     def _line(self, text: str, style: str = "") -> None:
         stamp = time.strftime("%H:%M:%S")
-        self.console.print(Text(f"{stamp} {clean(text)}", style=style))
+        line = Text(f"{stamp} {clean(text)}", style=style)
+        self.console.print(line, no_wrap=True, overflow="ellipsis")
 
     def _now(self, text: str) -> None:
         if self.status is not None:

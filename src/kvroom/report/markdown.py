@@ -2,43 +2,51 @@
 
 import re
 
-from kvroom.report.document import Cell, Document
+from kvroom.report.document import Document, Failure
+from kvroom.report.table import Cell, Table
+from kvroom.report.terminal import clean
 
-MARKS = {"": "{}", "best": "**{}** \\*", "alike": "{} =", "bad": "{} !"}
+MARKS = {"": "{}", "best": "**{} \\***", "alike": "{} =", "bad": "{} !"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 
 
 def markdown(report: Document) -> str:
     """The report as one Markdown text."""
-    rows = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in report.rows]
     parts = [
         f"# {escape(report.title)}",
         escape(report.verdict),
-        "\n".join([_line(report.columns), "|---|" + "---:|" * (len(report.columns) - 1), *rows]),
+        *(_table(table) for table in report.tables),
+        *(_failure(failure) for failure in report.failures),
+        "\n".join(f"- {escape(note)}" for note in report.notes),
     ]
-    for failure in report.failures:
-        text = f"**{escape(failure.contender)}**: {escape(failure.what)}"
-        if failure.hint:
-            text += f" ({escape(failure.hint)})"
-        parts.append(text)
-        if failure.lines:
-            parts.append("\n".join(f"    {_printable(line)}" for line in failure.lines))
-    parts.append("\n".join(f"- {escape(note)}" for note in report.notes))
     return "\n\n".join(parts) + "\n"
 
 
-def _line(words: list[str]) -> str:
-    return "| " + " | ".join(escape(word) for word in words) + " |"
+def _table(table: Table) -> str:
+    names = [f"{first} {second}".strip() for first, second in table.columns]
+    lines = [
+        f"**{escape(table.title)}**",
+        "",
+        "| " + " | ".join(escape(name) for name in names) + " |",
+        "|---|" + "---:|" * (len(names) - 1),
+        *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in table.rows),
+    ]
+    return "\n".join(lines)
 
 
 def _cell(cell: Cell) -> str:
     return MARKS[cell.mark].format(escape(cell.text))
 
 
+def _failure(failure: Failure) -> str:
+    text = f"**{escape(failure.contender)}**: {escape(failure.what)}"
+    if failure.hint:
+        text += f" ({escape(failure.hint)})"
+    if not failure.lines:
+        return text
+    return text + "\n\n" + "\n".join(f"    {clean(line)}" for line in failure.lines)
+
+
 def escape(text: str) -> str:
     """Text in which nothing is Markdown or HTML."""
-    return _SPECIAL.sub(r"\\\1", _printable(text))
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in text)
+    return _SPECIAL.sub(r"\\\1", clean(text))

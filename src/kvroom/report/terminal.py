@@ -1,41 +1,67 @@
 """The report for a terminal."""
 
+from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from kvroom.report.document import Cell, Document
+from kvroom.report.document import Document, Failure
+from kvroom.report.table import Cell, Table
 
-MARKS = {"": "", "best": " *", "alike": " =", "bad": " !"}
+MARKS = {"": " ", "best": "*", "alike": "=", "bad": "!"}
 STYLES = {"": "", "best": "bold green", "alike": "green", "bad": "bold red"}
+PIPED_WIDTH = 120
+SHOWN_LINES = 5
 
 
-def show(report: Document, console: Console) -> None:
+def console(*, stderr: bool) -> Console:
+    """A console as wide as the terminal, or wide enough for the tables in a file or a pipe."""
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = PIPED_WIDTH
+    return made
+
+
+def show(report: Document, out: Console) -> None:
     """Print the report; what a mark says is said in characters too, not by colour alone."""
-    table = Table(title=_plain(report.title), title_justify="left", title_style="bold")
-    for number, column in enumerate(report.columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=not number)
-    for row in report.rows:
-        table.add_row(*(_cell(cell) for cell in row))
-    console.print(table)
-    console.print(Text(report.verdict, style="bold"))
+    for table in report.tables:
+        out.print(_table(table))
+    out.print(Text(report.verdict, style="bold"))
+    out.print()
     for failure in report.failures:
-        console.print(Text(f"! {failure.contender}: {clean(failure.what)}", style="red"))
-        for line in failure.lines:
-            console.print(Text(f"    {clean(line)}", style="dim"))
-        if failure.hint:
-            console.print(Text(f"  hint: {failure.hint}"))
+        _show_failure(failure, out)
     for note in report.notes:
-        console.print(Text(clean(note), style="dim"))
-    console.print(Text(f"Run: {report.run_path}"))
+        out.print(Text(clean(note), style="dim"), soft_wrap=not out.is_terminal)
+    out.print(Text(f"Run: {report.run_path}"), soft_wrap=True)
 
 
-def _cell(cell: Cell) -> Text:
-    return Text(clean(cell.text) + MARKS[cell.mark], style=STYLES[cell.mark])
+def _table(table: Table) -> RichTable:
+    made = RichTable(title=table.title, title_justify="left", title_style="bold")
+    made.box, made.padding = box.SIMPLE_HEAD, (0, 0)
+    made.add_column(table.columns[0][0], overflow="fold")
+    marked = [any(row[n].mark for row in table.rows) for n in range(len(table.columns))]
+    for number, (first, second) in enumerate(table.columns[1:], start=1):
+        space = MARKS[""] if marked[number] else ""
+        made.add_column(f"{first}{space}\n{second}{space}", justify="right", no_wrap=True)
+    for name, *cells in table.rows:
+        texts = (_cell(cell, marks) for cell, marks in zip(cells, marked[1:], strict=True))
+        made.add_row(clean(name.text), *texts)
+    return made
 
 
-def _plain(text: str) -> Text:
-    return Text(clean(text))
+def _cell(cell: Cell, marked: bool) -> Text:
+    text = clean(cell.text) + (MARKS[cell.mark] if marked else "")
+    return Text(text, style=STYLES[cell.mark])
+
+
+def _show_failure(failure: Failure, out: Console) -> None:
+    out.print(Text(f"! {failure.contender}: {clean(failure.what)}", style="red"))
+    for line in failure.lines[-SHOWN_LINES:]:
+        out.print(Text(f"    {clean(line)}", style="dim"), no_wrap=True, overflow="ellipsis")
+    if failure.log:
+        out.print(Text(f"  log: {failure.log}"), soft_wrap=True)
+    if failure.hint:
+        out.print(Text(f"  hint: {failure.hint}"))
 
 
 def clean(text: str) -> str:

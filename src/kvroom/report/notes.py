@@ -1,0 +1,103 @@
+"""What the numbers mean, where they come from, and what they do not tell."""
+
+from collections.abc import Sequence
+
+from kvroom.analyse.compare import NOISE
+from kvroom.analyse.contender import Measured
+from kvroom.store import Run
+from kvroom.units import show_bytes
+
+
+def notes(run: Run, contenders: Sequence[Measured]) -> list[str]:
+    """The notes below the tables, one sentence or two each."""
+    started = [one for one in contenders if one.start is not None]
+    found = [
+        f"* best; = not told apart from the best: the rounds overlap, or the figures lie within "
+        f"{NOISE:.0%}, the prior for noise on one host.",
+        "tok/s is the mean over rounds of all output tokens over the time from due to the last "
+        "token; TTFT (median) counts from due; decode is one stream's tokens per second after its "
+        "first; ready counts from process start to the answered probe; streaming at once is how "
+        "many requests had their first token and not yet their last.",
+        _load(run, contenders),
+        *_rooms(started),
+        *_once(text for one in started for text in _remarks(one)),
+        _client(contenders),
+        _machine(run),
+    ]
+    return [note for note in found if note]
+
+
+def _load(run: Run, contenders: Sequence[Measured]) -> str:
+    work = run.matchup.workload
+    rounds = {work.rounds_at(level) for level in work.concurrency}
+    count = str(rounds.pop()) if len(rounds) == 1 else f"{min(rounds)} to {max(rounds)}"
+    return (
+        f"Load: waves of equal requests, {work.prompt_tokens} prompt and {work.output_tokens} "
+        f"output tokens each, {count} rounds a level, seed {work.seed}. {_same_load(contenders)}"
+    )
+
+
+def _same_load(contenders: Sequence[Measured]) -> str:
+    """Whether all contenders got the same prompts, by the fingerprints of their first rounds."""
+    prints: dict[int, set[str]] = {}
+    for one in contenders:
+        for level in one.levels:
+            prints.setdefault(level.concurrency, set()).add(level.first_round.prompts_sha256)
+    if not prints:
+        return ""
+    if all(len(found) == 1 for found in prints.values()):
+        return "All contenders got the same prompts."
+    return "The contenders got prompts of equal length, not the same tokens."
+
+
+def _rooms(started: Sequence[Measured]) -> list[str]:
+    """KV room as each engine logged it."""
+    rooms = []
+    for one in started:
+        tokens, size = one.facts.get("kv_tokens"), one.facts.get("kv_bytes")
+        if tokens is not None:
+            held = f" in {show_bytes(float(size.value))}" if size else ""
+            rooms.append(f"{float(tokens.value):,.0f}{held} ({tokens.source})")
+    return [f"KV room in tokens, as logged: {'; '.join(rooms)}."] if rooms else []
+
+
+def _remarks(one: Measured) -> list[str]:
+    assert one.start is not None
+    start, name = one.start, one.contender.name
+    engine = f"{one.contender.engine} {start.version or '(version not reported)'}"
+    found = [f"{engine}: {start.disclosure}." if start.disclosure else f"{engine}."]
+    if start.model_note:
+        found.append(f"{one.contender.engine} loaded {start.model_note}.")
+    if not start.length_forced:
+        found.append(f"{name}: the output length was not forced.")
+    found += [f"{name}: {warning}." for warning in (one.ending.warnings if one.ending else [])]
+    return found
+
+
+def _once(texts: object) -> list[str]:
+    return list(dict.fromkeys(texts))  # type: ignore[call-overload]
+
+
+def _client(contenders: Sequence[Measured]) -> str:
+    """How late our own client was, at worst."""
+    rounds = [level.first_round for one in contenders for level in one.levels]
+    if not rounds:
+        return ""
+    sent = max(r.send_late_ms for r in rounds)
+    read = [r.read_late_ms for r in rounds if r.read_late_ms is not None]
+    clock = f"tokens were read at most {max(read):.1f} ms after" if read else ""
+    stamped = "the kernel stamped them" if read else "arrivals carry the client's own clock"
+    sources = sorted({source for r in rounds for source in r.tokens_by})
+    return (
+        f"Client: requests were sent at most {sent:.1f} ms after due, {clock} {stamped} (99th "
+        f"percentiles of the worst round); tokens counted by {', '.join(sources)}."
+    )
+
+
+def _machine(run: Run) -> str:
+    machine = run.info.machine
+    return (
+        f"Machine: {machine['cpu']}, {machine['cores']} cores, "
+        f"{show_bytes(machine['memory_bytes'])}, load average {machine['load_average']} at the "
+        f"start; {run.info.created}; kvroom {run.info.kvroom}."
+    )
