@@ -121,7 +121,7 @@ def launched(command: Command, port: int, files: StartFiles) -> Iterator[Server]
     process = subprocess.Popen(
         [
             *(sys.executable, "-I", "-S", keeper.__file__),
-            *(str(files.log), str(files.times), str(GRACE_S)),
+            *(str(files.log.resolve()), str(files.times.resolve()), str(GRACE_S)),
             *command.argv,
         ],
         stdin=subprocess.PIPE,
