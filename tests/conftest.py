@@ -140,7 +140,9 @@ def a_run(tmp_path: Path, a_matchup: tuple[Path, Matchup]) -> Run:
         files.times.write_text("1000000\n2000000\n")
         for number in (1, 2):
             tokens = steady(50 + number, 10, 8)
-            run.write_round(name, f"c001-{number}", an_info(1, number), [a_record(0, tokens_at_ms=tokens)])
+            run.write_round(
+                name, f"c001-{number}", an_info(1, number), [a_record(0, tokens_at_ms=tokens)]
+            )
             pace = 20 if name == "a" else 10
             wave = [a_record(i, tokens_at_ms=steady(60 + number, pace, 8)) for i in range(4)]
             run.write_round(name, f"c004-{number}", an_info(4, number), wave)
@@ -148,10 +150,11 @@ def a_run(tmp_path: Path, a_matchup: tuple[Path, Matchup]) -> Run:
     return run
 
 
-KV_LINES = """\
-0.00.1 I llama_context: constructing llama_context
-0.00.2 I llama_kv_cache: size = 22.50 MiB ( 256 cells, 30 layers, 4/4 seqs), K (f16): 11.25 MiB, V (f16): 11.25 MiB
-"""
+KV_LINES = (
+    "0.00.1 I llama_context: constructing llama_context\n"
+    "0.00.2 I llama_kv_cache: size = 22.50 MiB ( 256 cells, 30 layers, 4/4 seqs), "
+    "K (f16): 11.25 MiB, V (f16): 11.25 MiB\n"
+)
 
 
 Kvroom = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -29,7 +29,10 @@ WriteMatchup = Callable[..., Path]
         ("errors in streams", "the warm-up request failed: Context size has been exceeded."),
         ("cuts streams", "the warm-up request failed: the stream ended without a finish"),
         ("refuses requests", "the warm-up request failed: HTTP 500: no room today"),
-        ("truncates prompts", "the warm-up request failed: the server saw 11 prompt tokens, 16 were"),
+        (
+            "truncates prompts",
+            "the warm-up request failed: the server saw 11 prompt tokens, 16 were",
+        ),
         ("stops early", "the warm-up request failed: 4 of 8 tokens"),
         ("counts nothing", "the warm-up request failed: the server reports neither usage nor"),
     ],

@@ -125,7 +125,7 @@ def _measure(matchup_file: Path, out: Path | None, as_json: bool, dry_run: bool)
 
     matchup = load_matchup(matchup_file)
     if dry_run:
-        for prepared in prepare(matchup, matchup_file.parent.resolve()):
+        for prepared in prepare(matchup, matchup_file, matchup_file.parent.resolve()):
             click.echo(f"{prepared.contender.name}: {prepared.shown()}")
         return
     _conduct(start_run(matchup, matchup_file, out), as_json)

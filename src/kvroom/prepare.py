@@ -58,14 +58,17 @@ class Prepared:
         return f"in {self.provide.env}: {command}" if self.provide.env else command
 
 
-def prepare(matchup: Matchup, base: Path) -> list[Prepared]:
-    """All contenders resolved; InputError names the contender and what is wrong with it."""
+def prepare(matchup: Matchup, file: Path, base: Path) -> list[Prepared]:
+    """All contenders resolved; InputError names the file, the contender and what is wrong.
+
+    ``base`` is where relative paths start: the folder the matchup came from.
+    """
     prepared = []
     for contender in matchup.contenders:
         try:
             prepared.append(_prepare(matchup, contender, base))
         except InputError as error:
-            raise InputError(f"{contender.name}: {error}", error.hint) from None
+            raise InputError(f"{file}: {contender.name}: {error}", error.hint) from None
     return prepared
 
 
@@ -73,9 +76,7 @@ def _prepare(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
     engine = engines.engine(contender.engine)
     attached = contender.url is not None
     if engine.home is None and not attached:
-        raise InputError(
-            f"{engine.name} is not started by kvroom", "give the address: url: http://..."
-        )
+        raise InputError(f"{engine.name} is not started by kvroom", "give its address under url:")
     if not attached and matchup.weights is None:
         raise InputError("there is no model to serve", "name one at the top: model: PATH")
     result = Prepared(

@@ -43,14 +43,14 @@ class Watcher(Protocol):
 
 def start_run(matchup: Matchup, source: Path, path: Path | None) -> Run:
     """A new run folder for a matchup whose contenders all can be started."""
-    prepare(matchup, source.parent.resolve())
+    prepare(matchup, source, source.parent.resolve())
     folder = path or new_run_path(Path("runs"), matchup.name)
     return Run.create(folder, source, matchup, describe_machine())
 
 
 def conduct(run: Run, watcher: Watcher) -> None:
     """Measure what a run misses. A contender that fails is recorded; the others still run."""
-    contenders = prepare(run.matchup, Path(run.info.matchup_folder))
+    contenders = prepare(run.matchup, run.path / "matchup.yaml", Path(run.info.matchup_folder))
     with run.locked():
         todo = {p.contender.name: missing(run, p.contender.name) for p in contenders}
         watcher.began(run, todo)

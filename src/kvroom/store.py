@@ -197,7 +197,7 @@ class Run:
         file.parent.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
         metadata = {_INFO_KEY: msgspec.json.encode(info).decode()}
-        _frame(records).write_parquet(buffer, metadata=metadata)
+        to_frame(records).write_parquet(buffer, metadata=metadata)
         write_whole(file, buffer.getvalue())
 
     def rounds(self, contender: str) -> list[Round]:
@@ -273,7 +273,8 @@ def _bounded_lines(log: Any) -> Iterator[bytes]:
         yield kept
 
 
-def _frame(records: Sequence[RequestRecord]) -> "pl.DataFrame":
+def to_frame(records: Sequence[RequestRecord]) -> "pl.DataFrame":
+    """One row per record, one column per field."""
     import polars as pl
 
     small, big, times = pl.Int64(), pl.Int64(), pl.List(pl.Int64())

@@ -43,12 +43,13 @@ def parse_bytes(value: int | str) -> Bytes:
 
 
 def show_bytes(count: float) -> str:
-    """``22.5 MiB``: the largest binary unit that leaves at least one before the point."""
+    """``22.5 MiB``: in the largest binary unit that leaves at least one, to two decimals."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024 or unit == "GiB":
             break
         count /= 1024
-    return f"{count:.0f} B" if unit == "B" else f"{count:.4g} {unit}"
+    digits = f"{count:.2f}".rstrip("0").rstrip(".")
+    return f"{count:.0f} B" if unit == "B" else f"{digits} {unit}"
 
 
 def show_seconds(seconds: float) -> str:

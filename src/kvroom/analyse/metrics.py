@@ -174,23 +174,24 @@ class _Stream:
 
 def flight(rows: Sequence[dict[str, Any]]) -> Flight:
     """Requests under way over time, failed ones included until they failed."""
-    changes: list[tuple[float, int, int]] = []
+    changes: Counter[float] = Counter()
+    streams: Counter[float] = Counter()
     for row in rows:
         if row["sent_ns"] is None:
             continue
         last = row["event_ns"][-1] if row["event_ns"] else row["ended_ns"]
         ended = last if row["outcome"] == "completed" else row["ended_ns"]
-        changes += [(row["sent_ns"], 1, 0), (ended, -1, 0)]
+        changes.update({row["sent_ns"]: 1})
+        changes.subtract({ended: 1})
         if row["event_ns"]:
-            changes += [(row["event_ns"][0], 0, 1), (ended, 0, -1)]
-    changes.sort()
-    steps, in_flight, streaming, area = [], 0, 0, 0.0
-    before = changes[0][0] if changes else 0.0
-    for at, started, streamed in changes:
+            streams.update({row["event_ns"][0]: 1})
+            streams.subtract({ended: 1})
+    steps, in_flight, streaming, area, before = [], 0, 0, 0.0, 0.0
+    for at in sorted({*changes, *streams}):
         area += streaming * (at - before)
-        before, in_flight, streaming = at, in_flight + started, streaming + streamed
+        before, in_flight, streaming = at, in_flight + changes[at], streaming + streams[at]
         steps.append((round(at / NS_PER_MS, 3), in_flight, streaming))
-    span = changes[-1][0] - changes[0][0] if changes else 0.0
+    span = (steps[-1][0] - steps[0][0]) * NS_PER_MS if steps else 0.0
     return Flight(
         steps=steps,
         max_in_flight=max((s[1] for s in steps), default=0),

@@ -89,24 +89,33 @@ def pool_of_texts(prompt_length: Callable[[str], int]) -> Pool:
     def length(words: Sequence[str]) -> int:
         return prompt_length(" ".join((HEAD, *words)))
 
-    base = length(WORDS[:1])
-    repeated = WORDS[0]
-    head = base - 1
-    if length((repeated, repeated, repeated)) != head + 3:
-        raise EngineError("the server's token counts do not grow by one per word")
-
-    def single(words: Sequence[str]) -> list[str]:
-        if length(words) == head + len(words):
-            return list(words)
-        if len(words) == 1:
-            return []
-        half = len(words) // 2
-        return single(words[:half]) + single(words[half:])
-
-    texts = single(WORDS)
+    head = _head_tokens(length)
+    texts = _single_tokens(WORDS, head, length)
     if len(texts) < _SMALLEST_POOL:
         raise EngineError(f"only {len(texts)} of {len(WORDS)} words are one token for this server")
     return Pool(texts=tuple(texts), head_tokens=head)
+
+
+Length = Callable[[Sequence[str]], int]
+
+
+def _head_tokens(length: Length) -> int:
+    """What the head and the server itself add, by a word that proves to be one token."""
+    for word in WORDS[:10]:
+        one, three = length([word]), length([word] * 3)
+        if three - one == 2:
+            return one - 1
+    raise EngineError("the server's token counts do not grow by one per word")
+
+
+def _single_tokens(words: Sequence[str], head: int, length: Length) -> list[str]:
+    """The words that are one token each: all at once, else each half."""
+    if length(words) == head + len(words):
+        return list(words)
+    if len(words) == 1:
+        return []
+    half = len(words) // 2
+    return _single_tokens(words[:half], head, length) + _single_tokens(words[half:], head, length)
 
 
 def fingerprint(prompts: Sequence[list[int] | str]) -> str:

@@ -1,0 +1,90 @@
+"""matchup.yaml: what it may say, and that its schema says the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvroom.matchup import (
+    Contender,
+    Limits,
+    Matchup,
+    Settings,
+    Workload,
+    load_matchup,
+    matchup_schema,
+)
+from kvroom.units import Bytes, parse_bytes, show_bytes, show_seconds
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
+SCHEMA: dict[str, Any] = json.loads(json.dumps(matchup_schema()))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_examples_are_matchups_and_fit_the_schema(path: Path) -> None:
+    load_matchup(path)
+    jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"name": "x"},
+        {"name": "x", "workload": {"prompt_tokens": 1, "output_tokens": 0}, "contenders": []},
+        {
+            "name": "x",
+            "workload": {"prompt_tokens": 1, "output_tokens": 1},
+            "contenders": [{"name": "a", "engine": "vllm", "settings": {"kv_memory": "20M"}}],
+        },
+        {
+            "name": "x",
+            "workload": {"prompt_tokens": 1, "output_tokens": 1},
+            "contenders": [{"name": "a", "engine": "vllm", "seting": {}}],
+        },
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(wrong: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, SCHEMA)
+
+
+def test_limits_hold_for_all_and_yield_to_a_contenders_own() -> None:
+    contender = Contender(name="a", engine="vllm", settings=Settings(slots=4))
+    matchup = Matchup(
+        name="m",
+        workload=Workload(prompt_tokens=1, output_tokens=1),
+        contenders=[contender],
+        limits=Limits(slots=32, max_len=4096),
+    )
+
+    assert matchup.settings_of(contender) == Settings(slots=4, max_len=4096)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("20MiB", 20 << 20), ("1.5 GiB", 3 << 29), ("20 MB", 20_000_000), ("7", 7), (7, 7), ("0B", 0)],
+)
+def test_sizes(text: str | int, value: int) -> None:
+    assert parse_bytes(text) == value
+
+
+@pytest.mark.parametrize("text", ["20M", "20m", "-1", -1, "MiB", "1e9", "", "1 TiB", True])
+def test_sizes_that_could_mean_two_things_are_refused(text: str | int) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        parse_bytes(text)
+
+
+@given(st.integers(0, 1 << 50))
+def test_a_shown_size_is_close_to_the_size(count: int) -> None:
+    assert parse_bytes(show_bytes(count)) == pytest.approx(count, rel=0.006, abs=0.5)
+
+
+def test_sizes_and_times_as_people_read_them() -> None:
+    assert show_bytes(22.5 * 2**20) == "22.5 MiB"
+    assert repr(Bytes(1 << 30)) == "1 GiB"
+    assert [show_seconds(s) for s in (0.5612, 12.3, 185)] == ["0.56 s", "12 s", "3 min 05 s"]
