@@ -134,7 +134,8 @@ def test_orphans_of_an_engine_that_died_are_ended(keep: Keep) -> None:
 
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     process = subprocess.run(
-        [sys.executable, "-I", "-S", keeper.__file__, tmp_path / "l", tmp_path / "t", "1", "/nowhere"],
+        [sys.executable, "-I", "-S", keeper.__file__,
+         tmp_path / "l", tmp_path / "t", "1", "/nowhere"],
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
     )  # fmt: skip
 
@@ -157,10 +158,6 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_engine(keep: Keep, tmp_p
         (["x", "--api-key", "s3cret"], ["x", "--api-key", "***"]),
         (["x", "--hf-token=s3cret", "-m", "m"], ["x", "--hf-token=***", "-m", "m"]),
         (["x", "--max-num-batched-tokens", "512"], ["x", "--max-num-batched-tokens", "512"]),
-        (
-            ["x", "--tokenizer", "t", "--api-key", "--v"],
-            ["x", "--tokenizer", "t", "--api-key", "--v"],
-        ),
         (["x", "https://me:pw@host/y"], ["x", "https://***@host/y"]),
     ],
 )

@@ -22,13 +22,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.05
-KILL_WAIT_S = 5.0
+LEFTOVER_S = 2.0
+KILL_S = 5.0
 READ_BYTES = 1 << 16
 
 
@@ -115,19 +117,24 @@ class Keeper:
             pass
 
     def end(self, grace_s: float) -> None:
-        """Ask everything that is left to stop, and after the grace period make it."""
-        for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, KILL_WAIT_S)):
-            told: set[int] = set()
-            deadline = time.monotonic() + wait_s
-            while (alive := descendants(os.getpid())) and time.monotonic() < deadline:
-                for pid in alive - told:
-                    kill(pid, number)
-                told |= alive
-                time.sleep(POLL_S)
-                self.drain()
-                self.reap()
+        """Ask the engine to stop, then what it left behind; in the end nobody is asked."""
+        self.tell(signal.SIGTERM, lambda: {self.child.pid} if self.exit is None else set(), grace_s)
+        self.tell(signal.SIGTERM, lambda: descendants(os.getpid()), LEFTOVER_S)
+        self.tell(signal.SIGKILL, lambda: descendants(os.getpid()), KILL_S)
         self.drain()
         self.reap()
+
+    def tell(self, number: int, whom: Callable[[], set[int]], wait_s: float) -> None:
+        """Signal some processes, each once, until there are none or the time is up."""
+        told: set[int] = set()
+        deadline = time.monotonic() + wait_s
+        while (alive := whom()) and time.monotonic() < deadline:
+            for pid in alive - told:
+                kill(pid, number)
+            told |= alive
+            time.sleep(POLL_S)
+            self.drain()
+            self.reap()
 
 
 def kill(pid: int, number: int) -> None:

@@ -162,7 +162,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(OSError):
         process.stdin.close()
     try:
-        process.wait(GRACE_S + keeper.KILL_WAIT_S + RETURN_S)
+        process.wait(GRACE_S + keeper.LEFTOVER_S + keeper.KILL_S + RETURN_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -4,8 +4,11 @@ from kvroom.analyse.metrics import RoundMetrics
 from kvroom.stats import Percentiles
 
 LATE_MS = 10.0
-LATE_SHARE = 0.05
-"""A request may be sent, or a token read, this late; or by this share of the round's own figure."""
+LATE_SHARE = 0.10
+"""The latest request may be sent, and the latest token read, so late, or by this share of what the
+round measured; the mean is then off by at most half of it, which is noise."""
+MERGED = 1.05
+"""More events than this per read, and arrival times were lost."""
 
 
 def void_reason(measured: RoundMetrics) -> str | None:
@@ -23,7 +26,7 @@ def void_reason(measured: RoundMetrics) -> str | None:
         )
     itl = Percentiles.of(measured.itl_ms)
     allowed = max(LATE_MS, LATE_SHARE * itl.p50 if itl else 0.0)
-    merged = measured.events_per_read > 1 + LATE_SHARE
+    merged = measured.events_per_read > MERGED
     if measured.read_late_ms is not None and measured.read_late_ms > allowed and merged:
         return (
             f"tokens were read up to {measured.read_late_ms:.0f} ms after they arrived, several at "

@@ -21,7 +21,7 @@ read_log = log_reader(
     r"running: (?P<running>\d+), waiting: (?P<waiting>\d+), "
     r"KV cache usage: (?P<kv_cache_usage_percent>[\d.]+)%",
     r"^ERROR (?P<error>.*\S)",
-    r"(?P<error>^\w*(?:Error|Exception): .*\S)",
+    r"^(?P<error>\w*(?:Error|Exception): .*\S)",
 )
 
 ENGINE = Engine(

@@ -35,7 +35,8 @@ read_log = log_reader(
     r"Running: (?P<running>\d+) reqs, Waiting: (?P<waiting>\d+) reqs.*"
     r"KV cache usage: (?P<kv_cache_usage_percent>[\d.]+)%",
     r"(?P<ready>Application startup complete)",
-    r"(?P<error>\b[A-Z]\w*Error: .*\S)",
+    r"(?:^|\] )(?P<error>(?:\w+\.)*\w+(?:Error|Exception): "
+    r"(?!Engine core initialization failed|EngineCore encountered an issue).*\S)",
 )
 
 ENGINE = Engine(

@@ -119,7 +119,7 @@ class _Stream:
         self.sock: socket.socket | None = None
         self.buffer = bytearray(request.answer_bytes)
         self.used = 0
-        self.released = False
+        self.released = self.blocked = False
         self.body_at: int | None = None
         self.expected: int | None = None
         self.ends, self.read_ns, self.kernel_ns = array("q"), array("q"), array("q")
@@ -140,6 +140,7 @@ class _Stream:
             try:
                 self.unsent = self.unsent[self.sock.send(self.unsent) :]
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                self.blocked = True
                 return False
         return True
 
@@ -279,8 +280,10 @@ class _Loop:
         """Send or receive, whichever this stream is at."""
         try:
             if stream.unsent and stream.released:
-                events = select.EPOLLIN if stream.send() else select.EPOLLIN | select.EPOLLOUT
-                self.poll.modify(fd, events)
+                if not stream.send():
+                    self.poll.modify(fd, select.EPOLLIN | select.EPOLLOUT)
+                elif stream.blocked:
+                    self.poll.modify(fd, select.EPOLLIN)
             elif stream.receive():
                 self.end(stream, fd)
         except BlockingIOError:

@@ -78,6 +78,7 @@ def loader() -> Iterator[Loader]:
 def _serve(connection: "Connection[object, object]") -> None:
     """Drive what is ordered until nobody orders any more; Ctrl-C is for the parent to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _go_first()
     gc.disable()
     parent = os.getppid()
     while True:
@@ -90,6 +91,16 @@ def _serve(connection: "Connection[object, object]") -> None:
         driven = drive(order.target, order.requests, order.patience, _hear(connection, parent))
         connection.send(_Driven(driven, time.process_time() - began))
         gc.collect()
+
+
+def _go_first() -> None:
+    """Where the system allows it, the loop runs before the engine it measures; it needs little.
+
+    Each request sent wakes the server, which would otherwise take the processor from us before the
+    next one is out: a wave of 16 then takes 20 ms to leave instead of 0.3.
+    """
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
 def _hear(connection: "Connection[object, object]", parent: int) -> Progress:

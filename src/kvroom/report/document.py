@@ -64,8 +64,14 @@ def _not_measured(run: Run, one: Measured) -> Failure:
     starts = run.starts(name)
     return Failure(
         contender=name,
-        what=f"failed: {ending.reason}",
+        what=f"failed: {ending.reason}{_root(one)}",
         hint=ending.hint,
         lines=tuple(ending.last_lines),
         log=str(starts[-1].log) if starts and ending.last_lines else "",
     )
+
+
+def _root(one: Measured) -> str:
+    """The engine's own last word on what went wrong, with its place."""
+    error = one.facts.get("error")
+    return f": {error.value} ({error.source})" if error else ""
