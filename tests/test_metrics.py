@@ -95,11 +95,13 @@ def test_a_level_keeps_its_first_round_and_the_spread_of_all() -> None:
     level = level_metrics([slow, fast])
 
     assert level.output_throughput == slow.output_throughput
+    first, second = slow.output_throughput or 0, fast.output_throughput or 0
     assert level.output_throughput_rounds == Spread(
-        first=slow.output_throughput or 0,
-        mean=((slow.output_throughput or 0) + (fast.output_throughput or 0)) / 2,
-        low=slow.output_throughput or 0,
-        high=fast.output_throughput or 0,
+        first=first,
+        mean=(first + second) / 2,
+        low=first,
+        high=second,
+        deviation=pytest.approx((second - first) / 2**0.5),
         n=2,
     )
     assert level.ttft_ms is not None

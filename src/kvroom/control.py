@@ -18,14 +18,18 @@ LINE_WAIT_S = 10.0
 class Control:
     """Requests to one server outside of the measured rounds."""
 
-    def __init__(self, url: str, api_key: str | None, *, through_proxy: bool) -> None:
+    def __init__(self, url: str, api_key: str | None) -> None:
         import httpx
 
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self.url = url.rstrip("/").removesuffix("/v1")
         self.client = httpx.Client(
-            base_url=self.url, headers=headers, timeout=PROBE_S, trust_env=through_proxy
+            base_url=self.url, headers=headers, timeout=PROBE_S, trust_env=False
         )
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.client.close()
 
     def status(self, path: str) -> int | None:
         """The status of a GET, or None when nobody answers."""

@@ -83,7 +83,8 @@ def opened(run: Run, prepared: Prepared, say: Say) -> Iterator[tuple[Session, li
     """The contender, ready; the list fills with warnings of its end when the block is left."""
     files = run.next_start(prepared.contender.name)
     if prepared.provide is None:
-        yield _attached(run, prepared, files, say), []
+        with _control(prepared) as control:
+            yield _attached(prepared, control, files, say), []
         return
     python, weights = _provided(prepared, say)
     port = _port(prepared)
@@ -91,36 +92,41 @@ def opened(run: Run, prepared: Prepared, say: Say) -> Iterator[tuple[Session, li
     start = _start_record(prepared, python, weights, command, port)
     files.write(start)
     say("starting")
-    with launched(command, port, files) as server:
-        control = Control(start.url, None, through_proxy=False)
+    with (
+        launched(command, port, files) as server,
+        contextlib.closing(Control(start.url, None)) as control,
+    ):
         ready_s = _until_ready(run, prepared, control, server.check, server.started_ns, files)
         start = msgspec.structs.replace(
             start, ready_s=ready_s, version=_version(run, prepared, control, files)
         )
         files.write(start)
         _check_version(prepared, start.version)
-        yield _session(prepared, control, SERVED_MODEL, None, server.check), server.warnings
+        yield _session(prepared, control, SERVED_MODEL, server.check), server.warnings
 
 
-def _attached(run: Run, prepared: Prepared, files: StartFiles, say: Say) -> Session:
+def _control(prepared: Prepared) -> contextlib.closing[Control]:
     contender = prepared.contender
     assert contender.url is not None
-    key = ctl.api_key(contender.api_key_env)
-    control = Control(contender.url, key, through_proxy=False)
-    say(f"attaching to {contender.url}")
+    return contextlib.closing(Control(contender.url, ctl.api_key(contender.api_key_env)))
+
+
+def _attached(prepared: Prepared, control: Control, files: StartFiles, say: Say) -> Session:
+    contender = prepared.contender
+    say(f"attaching to {control.url}")
     if control.status(prepared.engine.probes.ready) is None:
         raise EngineError(
-            f"{contender.url} does not answer", "is the server running, and is the address right?"
+            f"{control.url} does not answer", "is the server running, and is the address right?"
         )
     served = contender.served_model or ctl.served_model(control)
-    session = _session(prepared, control, served, key, lambda: None)
+    session = _session(prepared, control, served, lambda: None)
     version = ctl.reported_version(control, prepared.engine)
     _check_version(prepared, version)
     files.write(
         Start(
             argv=[],
             env={},
-            url=contender.url,
+            url=control.url,
             model=served,
             version=version,
             length_forced=session.length_forced,
@@ -130,13 +136,13 @@ def _attached(run: Run, prepared: Prepared, files: StartFiles, say: Say) -> Sess
 
 
 def _session(
-    prepared: Prepared, control: Control, served: str, key: str | None, check: Callable[[], None]
+    prepared: Prepared, control: Control, served: str, check: Callable[[], None]
 ) -> Session:
     return Session(
         prepared=prepared,
         address=Address.of(control.url),
         served_model=served,
-        key=key,
+        key=ctl.api_key(prepared.contender.api_key_env),
         pool=_pool(prepared, control, served),
         length_forced=_length_forced(prepared),
         check=check,

@@ -1,5 +1,6 @@
 """Numbers without a domain: percentiles and spreads."""
 
+import statistics
 from collections.abc import Sequence
 
 import msgspec
@@ -39,6 +40,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     mean: float
     low: float
     high: float
+    deviation: float
+    """Sample standard deviation; 0 for a single value."""
     n: int
 
     @classmethod
@@ -51,5 +54,6 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
             mean=sum(values) / len(values),
             low=min(values),
             high=max(values),
+            deviation=statistics.stdev(values) if len(values) > 1 else 0.0,
             n=len(values),
         )

@@ -104,6 +104,8 @@ class Run:
             path.mkdir(parents=True)
             write_whole(path / "matchup.yaml", source.read_bytes())
             write_whole(path / "run.json", _pretty(info))
+        except FileExistsError:
+            raise InputError(f"{path} exists already", "to go on with it: --resume RUN") from None
         except OSError as error:
             raise InputError(f"cannot write a run to {path}: {_lower(error)}") from None
         return cls(path, info, matchup)

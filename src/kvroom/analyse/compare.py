@@ -5,11 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kvroom.analyse.contender import Measured
-from kvroom.stats import Spread
-
-NOISE = 0.05
-"""Differences up to this share are taken for noise of the host. A prior, not a measurement:
-repeated rounds of one host agree within about 1 %, two hosts of one kind differ by 3 to 6 %."""
+from kvroom.analyse.noise import Noise, noise
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +24,7 @@ class Ranked(msgspec.Struct, frozen=True, kw_only=True):
         return self.order[0] if len(self.order) > 1 and not self.alike else None
 
 
-def rank(contenders: Sequence[Measured], concurrency: int) -> Ranked:
+def rank(contenders: Sequence[Measured], concurrency: int, floor: Noise) -> Ranked:
     """The ranking at a level. Cells with failures or a void client are left out."""
     spreads = {
         one.contender.name: level.output_throughput_rounds
@@ -41,34 +37,31 @@ def rank(contenders: Sequence[Measured], concurrency: int) -> Ranked:
         concurrency=concurrency,
         order=order,
         throughput=[known[name].mean for name in order],
-        alike=[name for name in order[1:] if not _apart(known[order[0]], known[name])],
+        alike=[name for name in order[1:] if not floor.apart(known[order[0]], known[name])],
     )
-
-
-def _apart(best: Spread, other: Spread) -> bool:
-    """Whether every round of the best beats every round of the other, by more than noise."""
-    return best.low > other.high and best.mean > (1 + NOISE) * other.mean
 
 
 def verdict(contenders: Sequence[Measured], levels: Sequence[int]) -> str:
     """Who wins for many requests, who for few, and what settings alone change."""
-    ranked = [rank(contenders, level) for level in levels]
+    floor = noise(contenders)
+    ranked = [rank(contenders, level, floor) for level in levels]
     comparable = [r for r in ranked if len(r.order) > 1]
     if not comparable:
         return "No two contenders can be compared."
     many, few = comparable[-1], comparable[0]
-    sentences = [_sentence(many)]
+    sentences = [_sentence(many, floor)]
     if few is not many:
-        sentences.append(_sentence(few))
-    sentences += _settings_alone(contenders, many)
+        sentences.append(_sentence(few, floor))
+    sentences += _settings_alone(contenders, many, floor)
     return " ".join(sentences)
 
 
-def _sentence(ranked: Ranked) -> str:
+def _sentence(ranked: Ranked, floor: Noise) -> str:
     best, second = ranked.throughput[:2]
     if ranked.alike:
         names = _listed([ranked.order[0], *ranked.alike])
-        return f"{_at(ranked)}, no difference is shown between {names} (noise limit {NOISE:.0%})."
+        limit = f"noise limit {floor.limit:.0%}"
+        return f"{_at(ranked)}, no difference is shown between {names} ({limit})."
     return (
         f"{_at(ranked)}, {ranked.order[0]} is fastest: {best:.0f} tok/s, {best / second:.2f} times "
         f"{ranked.order[1]} ({second:.0f})."
@@ -80,7 +73,7 @@ def _at(ranked: Ranked) -> str:
     return f"At {count} concurrent request{'s' if count > 1 else ''}"
 
 
-def _settings_alone(contenders: Sequence[Measured], ranked: Ranked) -> list[str]:
+def _settings_alone(contenders: Sequence[Measured], ranked: Ranked, floor: Noise) -> list[str]:
     """For engines that compete with themselves: how far apart their settings lie."""
     speed = dict(zip(ranked.order, ranked.throughput, strict=True))
     engines: dict[str, list[str]] = {}
@@ -90,7 +83,7 @@ def _settings_alone(contenders: Sequence[Measured], ranked: Ranked) -> list[str]
     said = []
     for engine, names in engines.items():
         top, low = max(names, key=speed.__getitem__), min(names, key=speed.__getitem__)
-        if len(names) > 1 and speed[top] > (1 + NOISE) * speed[low]:
+        if len(names) > 1 and speed[top] > (1 + floor.limit) * speed[low]:
             said.append(f"{engine} by {speed[top] / speed[low]:.2f} times ({top} over {low})")
     return [f"{_at(ranked)}, settings alone change {_listed(said)}."] if said else []
 

@@ -7,6 +7,7 @@ import msgspec
 from kvroom.analyse.compare import rank, verdict
 from kvroom.analyse.contender import Measured, measured
 from kvroom.analyse.metrics import LevelMetrics
+from kvroom.analyse.noise import noise
 from kvroom.store import Run
 
 FORMAT = 1
@@ -16,6 +17,7 @@ FORMAT = 1
 def data(run: Run) -> dict[str, Any]:
     """Everything the report says, as plain values; the keys are explained in docs/reference."""
     contenders = measured(run)
+    floor = noise(contenders)
     levels = run.matchup.workload.concurrency
     value = {
         "format": FORMAT,
@@ -26,7 +28,8 @@ def data(run: Run) -> dict[str, Any]:
         "machine": run.info.machine,
         "workload": run.matchup.workload,
         "verdict": verdict(contenders, levels),
-        "ranking": [rank(contenders, level) for level in levels],
+        "noise": floor,
+        "ranking": [rank(contenders, level, floor) for level in levels],
         "contenders": [_contender(one) for one in contenders],
     }
     plain = msgspec.to_builtins(value)

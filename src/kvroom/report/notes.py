@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from kvroom.analyse.compare import NOISE
 from kvroom.analyse.contender import Measured
+from kvroom.analyse.noise import BETWEEN_STARTS, noise
 from kvroom.store import Run
 from kvroom.units import show_bytes
 
@@ -12,8 +12,7 @@ def notes(run: Run, contenders: Sequence[Measured]) -> list[str]:
     """The notes below the tables, one sentence or two each."""
     started = [one for one in contenders if one.start is not None]
     found = [
-        f"* best; = not told apart from the best: the rounds overlap, or the figures lie within "
-        f"{NOISE:.0%}, the prior for noise on one host.",
+        _noise(contenders),
         "tok/s is the mean over rounds of all output tokens over the time from due to the last "
         "token; TTFT (median) counts from due; decode is one stream's tokens per second after its "
         "first; ready counts from process start to the answered probe; streaming at once is how "
@@ -25,6 +24,16 @@ def notes(run: Run, contenders: Sequence[Measured]) -> list[str]:
         _machine(run),
     ]
     return [note for note in found if note]
+
+
+def _noise(contenders: Sequence[Measured]) -> str:
+    floor = noise(contenders)
+    repeats = f"{floor.scatter:.1%} over {floor.rounds} rounds" if floor.rounds else "assumed"
+    return (
+        f"* best; = not told apart from the best: rounds overlap, or figures differ by no more "
+        f"than {floor.limit:.0%}, which is {BETWEEN_STARTS:.0%} between starts (a prior) and what "
+        f"rounds of this run scatter ({repeats})."
+    )
 
 
 def _load(run: Run, contenders: Sequence[Measured]) -> str:

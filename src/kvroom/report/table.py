@@ -5,13 +5,16 @@ from typing import Literal
 
 import msgspec
 
-from kvroom.analyse.compare import NOISE, rank
+from kvroom.analyse.compare import rank
 from kvroom.analyse.contender import Measured
 from kvroom.analyse.metrics import LevelMetrics
+from kvroom.analyse.noise import Noise, noise
 from kvroom.stats import Percentiles, Spread
 
 Mark = Literal["", "best", "alike", "bad"]
 NOTHING = "-"
+UNSTEADY = 0.025
+"""Half the range of the rounds, as a share of their mean, from which it is shown."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -30,17 +33,23 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Column = tuple[tuple[str, str], list[Cell]]
+Value = Callable[[Measured], float | None]
 
 
 def overview(contenders: Sequence[Measured], levels: Sequence[int]) -> Table:
     """Contender x concurrency, and one user's view, the KV room as logged, the start."""
+    floor = noise(contenders)
+
+    def figures(value: Value, form: str, *, least: bool = False) -> list[Cell]:
+        return _figures([value(one) for one in contenders], form, floor, least=least)
+
     few = min(levels)
     columns: list[Column] = [
-        *((("tok/s", f"at {level}"), _throughputs(contenders, level)) for level in levels),
-        (("TTFT ms", f"at {few}"), _figures(contenders, _ttft_at(few), "{:.0f}", least=True)),
-        (("decode", f"at {few}"), _figures(contenders, _decode_at(few), "{:.1f}")),
-        (("KV room", "tokens"), _figures(contenders, _kv_tokens, "{:,.0f}")),
-        (("ready", "s"), _figures(contenders, _ready_s, "{:.1f}", least=True)),
+        *((("tok/s", f"at {level}"), _throughputs(contenders, level, floor)) for level in levels),
+        (("TTFT ms", f"at {few}"), figures(_ttft_at(few), "{:.0f}", least=True)),
+        (("decode", f"at {few}"), figures(_decode_at(few), "{:.1f}")),
+        (("KV room", "tokens"), figures(_kv_tokens, "{:,.0f}")),
+        (("ready", "s"), figures(_ready_s, "{:.1f}", least=True)),
     ]
     return _table("Output tokens per second, by concurrent requests", contenders, columns)
 
@@ -74,8 +83,8 @@ def _table(title: str, contenders: Sequence[Measured], columns: Sequence[Column]
     )
 
 
-def _throughputs(contenders: Sequence[Measured], level: int) -> list[Cell]:
-    ranked = rank(contenders, level)
+def _throughputs(contenders: Sequence[Measured], level: int, floor: Noise) -> list[Cell]:
+    ranked = rank(contenders, level, floor)
     marks: dict[str, Mark] = {}
     if len(ranked.order) > 1:
         marks = dict.fromkeys(ranked.alike, "alike")
@@ -98,23 +107,14 @@ def _throughput(one: Measured, level: int, mark: Mark) -> Cell:
 def _mean(spread: Spread) -> str:
     """The mean, with half the range where the rounds lie visibly apart."""
     half = (spread.high - spread.low) / 2 / spread.mean
-    return f"{spread.mean:.0f}" + (f"±{half:.0%}" if half > NOISE / 2 else "")
+    return f"{spread.mean:.0f}" + (f"±{half:.0%}" if half > UNSTEADY else "")
 
 
-def _figures(
-    contenders: Sequence[Measured],
-    value: Callable[[Measured], float | None],
-    form: str,
-    *,
-    least: bool = False,
-) -> list[Cell]:
+def _figures(values: Sequence[float | None], form: str, floor: Noise, *, least: bool) -> list[Cell]:
     """One figure per contender; what lies within noise of the best counts as like the best."""
-    values = [value(one) for one in contenders]
     known = [v for v in values if v is not None]
-    if not known:
-        return [Cell(NOTHING) for _ in values]
-    best = min(known) if least else max(known)
-    near = [v for v in known if max(v, best) <= (1 + NOISE) * min(v, best)]
+    best = (min(known) if least else max(known)) if known else 0.0
+    near = [v for v in known if max(v, best) <= (1 + floor.limit) * min(v, best)]
     mark: Mark = "alike" if len(near) > 1 else "best"
     return [
         Cell(NOTHING)
@@ -124,11 +124,11 @@ def _figures(
     ]
 
 
-def _ttft_at(level: int) -> Callable[[Measured], float | None]:
+def _ttft_at(level: int) -> Value:
     return lambda one: m.ttft_ms.p50 if (m := one.level(level)) and m.ttft_ms else None
 
 
-def _decode_at(level: int) -> Callable[[Measured], float | None]:
+def _decode_at(level: int) -> Value:
     def speed(one: Measured) -> float | None:
         metrics = one.level(level)
         speeds = metrics.decode_tokens_per_s if metrics else None

