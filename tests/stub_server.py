@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
                 if self.close_connection:
                     return
             self.event({"choices": [{"text": f"t{i} ", "finish_reason": None}]})
-        self.finish(body, asked // 2 if mode == "stops early" else asked)
+        self.end_stream(body, asked // 2 if mode == "stops early" else asked)
 
     def misbehave(self, mode: str, number: int) -> None:
         if mode == "dies in a round" and number >= 3:
@@ -108,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
             self.event({"error": {"code": 500, "message": "Context size has been exceeded."}})
         self.close_connection = mode in ("errors in streams", "cuts streams")
 
-    def finish(self, body: dict[str, Any], count: int) -> None:
+    def end_stream(self, body: dict[str, Any], count: int) -> None:
         seen = len(body["prompt"]) - (5 if self.server.mode == "truncates prompts" else 0)
         end: dict[str, Any] = {"choices": [{"text": "", "finish_reason": "length"}]}
         if self.server.mode != "counts nothing":

@@ -95,7 +95,7 @@ def facts_of(log: str) -> list[Fact]:
     return list(engines.engine(engine).read_log(numbered, "engine.log"))
 
 
-EXPECTED = {
+EXPECTED: dict[str, dict[str, Any]] = {
     "llamacpp/2026.10.11549-4-f16": {
         "version": "2026.10.11549",
         "slots": 4,
@@ -164,7 +164,7 @@ def test_every_recorded_log_is_expected_to_say_something() -> None:
     assert kept == set(EXPECTED)
 
 
-WORDINGS = {
+WORDINGS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     "vLLM 0.10, two lines": (
         "vllm",
         [

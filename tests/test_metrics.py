@@ -96,14 +96,7 @@ def test_a_level_keeps_its_first_round_and_the_spread_of_all() -> None:
 
     assert level.output_throughput == slow.output_throughput
     first, second = slow.output_throughput or 0, fast.output_throughput or 0
-    assert level.output_throughput_rounds == Spread(
-        first=first,
-        mean=(first + second) / 2,
-        low=first,
-        high=second,
-        deviation=pytest.approx((second - first) / 2**0.5),
-        n=2,
-    )
+    assert level.output_throughput_rounds == Spread.of([first, second])
     assert level.ttft_ms is not None
     assert level.ttft_ms.p50 == 35
 
@@ -185,3 +178,10 @@ def test_reading_late_voids_the_round_only_where_arrivals_were_lost() -> None:
 
     assert void_reason(each_stamped) is None
     assert "several at once" in (void_reason(merged) or "")
+
+
+def test_a_spread_keeps_the_order_measured() -> None:
+    assert Spread.of([3.0, 1.0, 2.0]) == Spread(
+        first=3.0, mean=2.0, low=1.0, high=3.0, deviation=1.0, n=3
+    )
+    assert Spread.of([]) is None

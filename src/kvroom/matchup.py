@@ -85,20 +85,26 @@ class Limits(_Strict, frozen=True):
     """Settings that all contenders share unless they set their own."""
 
     slots: Count | None = None
+    """The most requests an engine runs at once."""
     max_len: Count | None = None
+    """The most tokens of one request, prompt and output together."""
 
 
 class Workload(_Strict, frozen=True):
     """What arrives: waves of equal requests, one wave a round, at each level of concurrency."""
 
     prompt_tokens: Count
+    """Exact, by token ids or by a text checked against the server's tokenizer."""
     output_tokens: Count
+    """Exact, by telling the engine to ignore the end of the text."""
     concurrency: Annotated[tuple[Level, ...], msgspec.Meta(min_length=1)] = (1, 4, 8, 16, 32)
+    """How many requests are released together, level by level."""
     rounds: Count | dict[Level, Count] = 2
     """Measured rounds per level: one number, or a number for each level."""
     warmup_requests: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 1
     """Requests sent and thrown away before the first round."""
     seed: int = 0
+    """Chooses the prompts; every contender gets the same."""
 
     def __post_init__(self) -> None:
         if len(set(self.concurrency)) != len(self.concurrency):
@@ -117,7 +123,9 @@ class Timeouts(_Strict, frozen=True):
     """When to stop waiting, in seconds."""
 
     ready_s: Seconds = 600.0
+    """For an engine to be ready after its start."""
     first_token_s: Seconds = 600.0
+    """For the first token of a request, its wait in the engine's queue included."""
     stall_s: Seconds = 120.0
     """The longest silence inside a stream."""
 
@@ -126,11 +134,15 @@ class Contender(_Strict, frozen=True):
     """One engine with one set of settings."""
 
     name: str
+    """How the report calls it; also the name of its folder."""
     engine: str
+    """The adapter; the page on engines lists them."""
     version: str | None = None
     """The engine's version; a server that reports another one is not measured."""
     provide: Provide | None = None
+    """Where the engine comes from: by default the PATH, else the wheel of its version."""
     settings: Settings = Settings()
+    """What is set, in words that all engines share."""
     flags: list[str] = []
     """The engine's own command-line flags, handed over as they are; they come last and win."""
     env: dict[str, str] = {}
@@ -163,12 +175,17 @@ class Matchup(_Strict, frozen=True):
     """Which of these contenders serves this model best under this load?"""
 
     name: str
+    """The name of the run's folder, after the date."""
     workload: Workload
+    """What arrives."""
     contenders: Annotated[list[Contender], msgspec.Meta(min_length=1)]
+    """Who competes, in the order they are launched."""
     model: str | Model | None = None
     """A path, or where to get the weights; endpoints that already run need none."""
     limits: Limits = Limits()
+    """Settings that all contenders share."""
     timeouts: Timeouts = Timeouts()
+    """When to stop waiting."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -25,7 +25,7 @@ def base(place: Place, settings: Settings) -> list[str]:
 
 
 def context(max_len: int, settings: Settings) -> list[str]:
-    """``-c`` is the whole pool, which the slots divide among themselves."""
+    """``-c`` is the whole pool, which the slots (4 unless set) divide among themselves."""
     return ["-c", str(max_len * (settings.slots or AUTO_SLOTS))]
 
 

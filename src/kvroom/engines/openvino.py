@@ -12,6 +12,11 @@ def base(place: Place, settings: Settings) -> list[str]:
     ]
 
 
+def max_len(value: int, settings: Settings) -> list[str]:
+    """Nothing to set: a request may grow until it fills the pool."""
+    return []
+
+
 read_log = log_reader(
     r"^openvino_genai (?P<version>\S+)",
     r"model loaded in (?P<load_s>[\d.]+) s",
@@ -37,8 +42,7 @@ ENGINE = Engine(
     base=base,
     knobs={
         "slots": lambda value, settings: ["--max_num_seqs", str(value)],
-        # Nothing to set: a request may grow until it fills the pool.
-        "max_len": lambda value, settings: [],
+        "max_len": max_len,
         "kv_cache_dtype": lambda value, settings: ["--KV_CACHE_PRECISION", value],
         "batch_tokens": lambda value, settings: ["--max_num_batched_tokens", str(value)],
         "prefix_cache": lambda value, settings: ["--enable_prefix_caching", str(value).lower()],

@@ -1,0 +1,248 @@
+"""Makes the reference pages that code can tell best: commands, matchup.yaml, engines.
+
+python docs/generate.py           write them
+python docs/generate.py --check   fail if one is stale
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from kvroom import cli, engines, matchup
+from kvroom.engine import Engine, Place
+from kvroom.matchup import Settings
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- made by docs/generate.py -->\n\n"
+
+
+def main() -> None:
+    """Write or check every page."""
+    pages = {"commands.md": commands(), "matchup.md": matchup_keys(), "engines.md": engine_table()}
+    stale = [name for name, text in pages.items() if not same(REFERENCE / name, text)]
+    if "--check" in sys.argv:
+        sys.exit(f"stale: {', '.join(stale)}; run 'make docs'" if stale else 0)
+    for name, text in pages.items():
+        (REFERENCE / name).write_text(text)
+
+
+def same(file: Path, text: str) -> bool:
+    """Whether a page says what it should."""
+    return file.exists() and file.read_text() == text
+
+
+def commands() -> str:
+    """The help of every command."""
+    parts = [f"{NOTE}# Commands\n", COMMANDS_INTRO]
+    root = click.Context(cli.main, info_name="kvroom", max_content_width=90)
+    parts.append(block(cli.main.get_help(root)))
+    for name, command in sorted(cli.main.commands.items()):
+        context = click.Context(command, info_name=name, parent=root)
+        parts += [f"\n## kvroom {name}\n", block(command.get_help(context))]
+    return "\n".join(parts)
+
+
+COMMANDS_INTRO = """\
+Data goes to standard output, progress and warnings to standard error. `--json` prints data for
+programs, `NO_COLOR` is respected, and nothing is said by colour alone.
+
+| exit code | meaning |
+|---:|---|
+| 0 | measured; also when no difference is shown |
+| 1 | a bug of kvroom |
+| 2 | the input is wrong |
+| 3 | an engine failed; the others were measured |
+| 4 | a measurement is void: our client or the machine was the bottleneck |
+| 130 | stopped by the user; what was measured is kept |
+"""
+
+
+def block(text: str) -> str:
+    """Text as it appears in a terminal."""
+    return f"```text\n{text.rstrip()}\n```"
+
+
+def matchup_keys() -> str:
+    """Every key of matchup.yaml, from the types that read it."""
+    parts = [f"{NOTE}# matchup.yaml\n", MATCHUP_INTRO]
+    docs = field_docs(Path(matchup.__file__))
+    for kind, where in SECTIONS:
+        summary = (kind.__doc__ or "").strip()
+        parts += [f"\n## {where}\n", f"{summary}\n", "| key | type | default | meaning |"]
+        parts.append("|---|---|---|---|")
+        parts += [field_row(f, docs[kind.__name__]) for f in msgspec.structs.fields(kind)]
+    return "\n".join(parts) + "\n"
+
+
+MATCHUP_INTRO = """\
+A key that is not listed here is refused with its line and the nearest right one. `kvroom schema`
+prints this as JSON Schema; an editor that knows YAML schemas then completes and checks as you type:
+
+```yaml
+# yaml-language-server: $schema=matchup.schema.json
+```
+
+Anchors, aliases and merge keys (`&name`, `*name`, `<<`) work as in any YAML file.
+"""
+
+SECTIONS: list[tuple[Any, str]] = [
+    (matchup.Matchup, "At the top"),
+    (matchup.Model, "model"),
+    (matchup.Limits, "limits"),
+    (matchup.Workload, "workload"),
+    (matchup.Timeouts, "timeouts"),
+    (matchup.Contender, "contenders"),
+    (matchup.Provide, "contenders: provide"),
+    (matchup.Settings, "contenders: settings"),
+]
+
+
+def field_docs(file: Path) -> dict[str, dict[str, str]]:
+    """The docstring under each field, by class and field."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = dict(documented(node))
+    return found
+
+
+def documented(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Each annotated field with what stands under it, and its type as written."""
+    for index, statement in enumerate(node.body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        after = node.body[index + 1] if index + 1 < len(node.body) else None
+        text = ""
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            text = " ".join(str(after.value.value).split())
+        yield statement.target.id, text
+        yield f"{statement.target.id}:", ast.unparse(statement.annotation)
+
+
+PLAIN = {
+    "Count": "number >= 1",
+    "Level": "number >= 1",
+    "Share": "number in (0, 1]",
+    "Seconds": "seconds",
+    "Bytes": "size",
+    "str": "text",
+    "int": "number",
+    "float": "number",
+    "bool": "true or false",
+    "Any": "anything",
+    "Contender": "[contender](#contenders)",
+    "Limits": "[limits](#limits)",
+    "Model": "[model](#model)",
+    "Provide": "[provide](#contenders-provide)",
+    "Settings": "[settings](#contenders-settings)",
+    "Timeouts": "[timeouts](#timeouts)",
+    "Workload": "[workload](#workload)",
+}
+
+
+def field_row(field: msgspec.structs.FieldInfo, docs: dict[str, str]) -> str:
+    """One key of the table."""
+    if field.required:
+        default = "required"
+    elif field.default is None or isinstance(field.default, msgspec.Struct):
+        default = ""
+    elif field.default is msgspec.NODEFAULT:
+        default = "none"
+    else:
+        shown = list(field.default) if isinstance(field.default, tuple) else field.default
+        default = f"`{shown}`"
+    text = docs[field.name].replace("|", "\\|").replace("``", "`")
+    return f"| `{field.name}` | {type_words(docs[field.name + ':'])} | {default} | {text} |"
+
+
+def type_words(annotation: str) -> str:
+    """A type as a writer of YAML thinks of it."""
+    tree = ast.parse(annotation, mode="eval").body
+    return words(tree)
+
+
+def words(node: ast.expr) -> str:
+    """The words for one node of an annotation."""
+    if isinstance(node, ast.BinOp):
+        sides = [words(side) for side in (node.left, node.right)]
+        return " or ".join(side for side in sides if side != "None")
+    if isinstance(node, ast.Subscript):
+        return subscript_words(node)
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return PLAIN[ast.unparse(node)]
+
+
+def subscript_words(node: ast.Subscript) -> str:
+    """The words for ``list[X]``, ``dict[K, V]`` and ``Annotated[X, ...]``."""
+    outer = ast.unparse(node.value)
+    inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if outer == "Annotated":
+        return words(inner[0])
+    if outer == "dict":
+        return f"mapping of {words(inner[0])} to {words(inner[1])}"
+    return f"list of {words(inner[0])}"
+
+
+def engine_table() -> str:
+    """What each adapter knows of its engine."""
+    parts = [f"{NOTE}# Engines\n", ENGINES_INTRO.rstrip()]
+    for name in engines.names():
+        parts.append(engine_section(engines.engine(name)))
+    return "\n".join(parts)
+
+
+ENGINES_INTRO = """\
+One adapter each, in `src/kvroom/engines/`. A setting an engine does not have is refused before
+anything starts; the engine's own options go under `flags`, come last and win.
+"""
+
+EXAMPLES: dict[str, Any] = {
+    "slots": 8,
+    "max_len": 4096,
+    "kv_cache_dtype": "DTYPE",
+    "kv_memory": 20 << 20,
+    "memory_fraction": 0.9,
+    "batch_tokens": 2048,
+    "prefix_cache": False,
+    "text_only": True,
+    "threads": 4,
+}
+
+
+def engine_section(engine: Engine) -> str:
+    """One engine: how it is provided, asked and set."""
+    home, dialect = engine.home, engine.dialect
+    lines = [f"\n## {engine.name}\n", f"{engine.summary}.\n"]
+    if home is not None:
+        lines.append(f"- on the PATH: {f'`{home.program}`' if home.program else 'never'}")
+        package = home.packages("VERSION")[0] if home.packages else ""
+        lines.append(f"- from its version alone: `provide: {{pip: [{package}]}}`")
+        lines.append(f"- model formats: {', '.join(engine.formats)}")
+    ids = f"token ids, from its `{dialect.tokenizer.path}`" if dialect.tokenizer else "text"
+    lines.append(f"- prompts are sent as {ids}; ready when `{engine.probes.ready}` answers 200")
+    lines.append(f"- added to each request: `{dict(dialect.extra)}`")
+    if engine.knobs:
+        lines += ["", "| setting | for example | becomes | note |", "|---|---|---|---|"]
+        lines += [knob_row(engine, name) for name in sorted(engine.knobs)]
+    return "\n".join(lines)
+
+
+def knob_row(engine: Engine, name: str) -> str:
+    """A setting and the words it turns into."""
+    place = Place(model="", served_model="", host="", port=0)
+    bare = engine.arguments(place, Settings(), [])
+    given = engine.arguments(place, Settings(**{name: EXAMPLES[name]}), [])
+    added = " ".join(given[len(bare) :])
+    value = str(EXAMPLES[name]).lower() if isinstance(EXAMPLES[name], bool) else EXAMPLES[name]
+    note = (engine.knobs[name].__doc__ or "").replace("``", "`")
+    return f"| `{name}` | `{value}` | {f'`{added}`' if added else '-'} | {note} |"
+
+
+if __name__ == "__main__":
+    main()
