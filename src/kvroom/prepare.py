@@ -7,12 +7,13 @@ from pathlib import Path
 
 from kvroom import engines, servers
 from kvroom.control import api_key
-from kvroom.engine import Engine, Home, Place
+from kvroom.engine import Engine, Place
 from kvroom.errors import InputError
 from kvroom.launch import LOOPBACK, check_port, find_program
 from kvroom.load.request import Address
 from kvroom.matchup import Contender, Matchup, Model, Provide, Settings
 from kvroom.provide.environment import given_python
+from kvroom.provide.model import check_model
 
 SERVERS = Path(servers.__file__).parent
 SERVED_MODEL = "model"
@@ -26,9 +27,8 @@ class Prepared:
     contender: Contender
     engine: Engine
     settings: Settings
-    home: Home | None
     provide: Provide | None
-    """None where nothing is started."""
+    """Where the engine comes from; None where nothing is started."""
     model: Model | None
     base: Path
     """Where relative paths start."""
@@ -40,11 +40,12 @@ class Prepared:
 
     def program(self, python: str) -> list[str]:
         """What stands before the arguments; ``python`` is that of the environment, if any."""
-        assert self.home is not None
+        home = self.engine.home
+        assert home is not None
         assert self.provide is not None
         if self.provide.path is not None:
-            return [find_program(self.provide.path), *self.home.subcommand]
-        return [python, *(word.replace("{servers}", str(SERVERS)) for word in self.home.within)]
+            return [find_program(self.provide.path), *home.subcommand]
+        return [python, *(word.replace("{servers}", str(SERVERS)) for word in home.within)]
 
     def shown(self) -> str:
         """One line for people: what would be started, or where it already runs."""
@@ -83,7 +84,6 @@ def _prepare(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
         contender=contender,
         engine=engine,
         settings=matchup.settings_of(contender),
-        home=engine.home,
         provide=None if attached else _origin(contender, engine),
         model=None if attached else matchup.weights,
         base=base,
@@ -109,15 +109,8 @@ def _check(prepared: Prepared) -> None:
         given_python(provide.env, prepared.base)
     if contender.port is not None:
         check_port(contender.port)
-    _check_model(prepared)
-
-
-def _check_model(prepared: Prepared) -> None:
-    from kvroom.provide.model import local
-
     assert prepared.model is not None
-    if prepared.model.path is not None:
-        local(prepared.model, prepared.base, lambda _: None)
+    check_model(prepared.model, prepared.engine, prepared.base)
 
 
 def _origin(contender: Contender, engine: Engine) -> Provide:

@@ -163,7 +163,7 @@ def _length_forced(prepared: Prepared) -> bool:
 
 
 def _provided(prepared: Prepared, say: Say) -> tuple[Path | None, Weights]:
-    provide, home = prepared.provide, prepared.home
+    provide, home = prepared.provide, prepared.engine.home
     assert provide is not None
     assert home is not None
     assert prepared.model is not None
@@ -201,7 +201,7 @@ def _given_env(prepared: Prepared) -> Mapping[str, str]:
 def _start_record(
     prepared: Prepared, python: Path | None, weights: Weights, command: Command, port: int
 ) -> Start:
-    home = prepared.home
+    home = prepared.engine.home
     return Start(
         argv=shown_argv(command.argv),
         env=shown_env(command.env, _given_env(prepared)),

@@ -76,10 +76,12 @@ def _run(argv: Sequence[str], folder: Path, say: Say) -> None:
     """Run a step of the installation; its whole output goes to install.log."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
     lines: list[str] = []
-    with (folder / "install.log").open("a") as log:
-        process = subprocess.Popen(
+    with (
+        (folder / "install.log").open("a") as log,
+        subprocess.Popen(
             argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
-        )
+        ) as process,
+    ):
         assert process.stdout is not None
         try:
             for line in process.stdout:
@@ -87,10 +89,10 @@ def _run(argv: Sequence[str], folder: Path, say: Say) -> None:
                 lines.append(line.rstrip())
                 if _SHOWN_PIP.match(line):
                     say(line.strip()[:120])
-            code = process.wait()
-        finally:
+        except BaseException:
             process.kill()
-            process.wait()
+            raise
+    code = process.returncode
     if code != 0:
         raise EngineError(
             f"the environment could not be made: {_error(lines)}",

