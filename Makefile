@@ -26,7 +26,7 @@ docs: .venv/dev-installed        ## make the generated pages again
 	$(BIN)/python docs/generate.py
 
 bench: .venv/dev-installed       ## our client beside others, against one server of known timing
-	$(BIN)/python bench/client.py
+	$(BIN)/python bench/client.py -o docs/reference/client.md
 
 lock:                            ## choose the newest versions and write them down
 	rm -rf .venv && $(PYTHON) -m venv .venv

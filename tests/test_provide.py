@@ -1,5 +1,6 @@
 """What contenders need is made once, completely, and with a clear word when it cannot be made."""
 
+import contextlib
 import json
 import struct
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kvroom import engines
@@ -326,6 +327,22 @@ def test_bfloat16_is_the_nearest_there_is(value: float) -> None:
     near = candidates.astype(np.uint32).view(np.float32).astype(np.float64)
 
     assert abs(near[0] - float(exact)) == min(abs(near - float(exact)))
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_damaged_file_is_an_input_error_and_nothing_worse(
+    tiny_gguf: Path, tmp_path: Path, data: st.DataObject
+) -> None:
+    raw = bytearray(tiny_gguf.read_bytes())
+    for at in data.draw(st.lists(st.integers(0, 2400), max_size=4), label="damaged at"):
+        raw[at] = data.draw(st.integers(0, 255))
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(raw[: data.draw(st.integers(0, len(raw)), label="cut at")])
+    (tmp_path / "out").mkdir(exist_ok=True)
+
+    with contextlib.suppress(InputError):
+        convert(damaged, tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self.reader = gguf.GGUFReader(path)
-        except (ValueError, OSError) as error:
-            raise InputError(f"{path} cannot be read as GGUF: {error}") from None
+        self.reader = gguf.GGUFReader(path)
 
     def get(self, key: str, default: Any = None) -> Any:
         """The value of a key; InputError if it is missing and has no default."""
@@ -75,8 +72,21 @@ class _File:
 
 
 def convert(path: Path, folder: Path) -> None:
-    """Write config, tokenizer and bf16 weights of a GGUF file into a folder."""
-    file = _File(path)
+    """Write config, tokenizer and bf16 weights of a GGUF file into a folder.
+
+    Raises InputError if the file is damaged, or of a shape or tokenizer that is not Llama's.
+    """
+    try:
+        _convert(_File(path), folder)
+    except _DAMAGED as error:
+        raise InputError(f"{path} cannot be read as GGUF: {error}") from None
+
+
+_DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, OSError)
+"""What the reader runs into when counts, offsets or texts of a file are not what they should be."""
+
+
+def _convert(file: _File, folder: Path) -> None:
     file.expect("general.architecture", ["llama"])
     file.expect("tokenizer.ggml.model", ["gpt2"])
     named = {_name(file, tensor): tensor for tensor in file.reader.tensors}
