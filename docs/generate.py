@@ -169,8 +169,8 @@ def type_words(annotation: str) -> str:
 def words(node: ast.expr) -> str:
     """The words for one node of an annotation."""
     if isinstance(node, ast.BinOp):
-        sides = [words(side) for side in (node.left, node.right)]
-        return " or ".join(side for side in sides if side != "None")
+        sides = (side for part in (node.left, node.right) for side in words(part).split(" or "))
+        return " or ".join(dict.fromkeys(side for side in sides if side != "None"))
     if isinstance(node, ast.Subscript):
         return subscript_words(node)
     if isinstance(node, ast.Constant):

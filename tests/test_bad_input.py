@@ -140,6 +140,29 @@ CASES = {
         "m.yaml: a: the environment variable NO_SUCH_KEY is not set",
         "",
     ),
+    "a key among the flags": (
+        broken("slots: 4, max_len: 64}", "slots: 4, max_len: 64}, flags: [--api-key, s3cret]"),
+        "m.yaml: a: a key in 'flags' or 'env' would be kept with the run",
+        "export it in the environment of kvroom",
+    ),
+    "a key among the variables": (
+        broken("slots: 4, max_len: 64}", "slots: 4, max_len: 64}, env: {HF_TOKEN: s3cret}"),
+        "m.yaml: a: a key in 'flags' or 'env' would be kept with the run",
+        "export it in the environment of kvroom",
+    ),
+    "a login in an address": (
+        broken(
+            'provide: {path: "/bin/true"}, settings: {slots: 4, max_len: 64}',
+            "url: http://me:s3cret@127.0.0.1:9",
+        ),
+        "m.yaml: a: a login in 'url' would be kept with the run",
+        "api_key_env",
+    ),
+    "a switch that YAML reads as true": (
+        broken("slots: 4, max_len: 64}", "slots: 4, max_len: 64}, flags: [-fa, on]"),
+        "m.yaml:5: contenders[0].flags[1]: expected 'int | float | str', got 'bool'",
+        "",
+    ),
     "not YAML": ("name: [", "m.yaml:1: not valid YAML", ""),
     "an empty file": ("", "m.yaml: the file is empty", ""),
     "a list": ("- 1", "m.yaml:1: expected 'object', got 'array'", ""),

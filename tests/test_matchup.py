@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvroom import located
 from kvroom.matchup import (
     Contender,
     Limits,
@@ -51,6 +52,21 @@ def test_examples_are_matchups_and_fit_the_schema(path: Path) -> None:
 def test_the_schema_refuses_what_the_loader_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(wrong, SCHEMA)
+
+
+def test_anchors_and_merge_keys_save_writing() -> None:
+    text = """
+name: m
+workload: {prompt_tokens: 1, output_tokens: 1}
+contenders:
+  - &base {name: a, engine: vllm, settings: &s {slots: 4}, flags: [--x, 1, 0.5]}
+  - {<<: *base, name: b, settings: {<<: *s, max_len: 9}}
+"""
+    a, b = located.parse(text, Matchup, "m.yaml").contenders
+
+    assert (b.name, b.engine) == ("b", "vllm")
+    assert b.settings == Settings(slots=4, max_len=9)
+    assert a.words == b.words == ["--x", "1", "0.5"]
 
 
 def test_limits_hold_for_all_and_yield_to_a_contenders_own() -> None:

@@ -10,7 +10,8 @@ standard input says anything or closes, which also happens when kvroom is killed
 grandchildren, so nothing the program started outlives it.
 
 It answers on standard output with one JSON object a line: first ``{"pid", "started_ns"}`` or
-``{"error"}``, then ``{"exit"}`` if the engine exits by itself.
+``{"error"}``, then ``{"exit"}`` if the engine exits by itself, and ``{"log_error"}`` if the log
+cannot be written any more.
 """
 
 import contextlib
@@ -52,6 +53,7 @@ class Log:
         self.log: BinaryIO = log.open("wb", buffering=0)
         self.times: BinaryIO = times.open("wb", buffering=0)
         self.started_ns = started_ns
+        self.broken = False
 
     def add(self, data: bytes) -> None:
         """Keep what came; a full disk must not block the engine, so it is dropped then."""
@@ -60,7 +62,9 @@ class Log:
             self.log.write(data)
             self.times.write(stamp * data.count(b"\n"))
         except OSError as error:
-            say(log_error=str(error))
+            if not self.broken:
+                say(log_error=error.strerror)
+            self.broken = True
 
 
 class Keeper:

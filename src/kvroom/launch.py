@@ -55,14 +55,18 @@ class Server:
     started_ns: int
     log: Path
     warnings: list[str]
-    """What did not come back after the engine was ended."""
+    """What a reader should know, such as memory that did not come back."""
     exit: int | None = None
 
     def check(self) -> None:
         """EngineError with the last lines if the engine is gone."""
         assert self.keeper.stdout is not None
-        if self.exit is None and select.select([self.keeper.stdout], [], [], 0)[0]:
-            self.exit = _answer(self.keeper).get("exit", -1)
+        while self.exit is None and select.select([self.keeper.stdout], [], [], 0)[0]:
+            said = _answer(self.keeper)
+            if "log_error" in said:
+                self.warnings.append(f"the log is not complete: {said['log_error']}")
+            else:
+                self.exit = said.get("exit", -1)
         if self.exit is not None:
             raise EngineError(f"{_ended(self.exit)}", last_lines=last_lines(self.log))
 
@@ -226,6 +230,11 @@ def shown_argv(argv: Sequence[str]) -> list[str]:
             shown.append(_LOGIN.sub("://***@", word))
         option = word if word.startswith("-") and not equals else ""
     return shown
+
+
+def has_secret(argv: Sequence[str], env: Mapping[str, str]) -> bool:
+    """Whether arguments or environment hold what must not be kept in a run."""
+    return shown_argv(argv) != list(argv) or "***" in shown_env(env, env).values()
 
 
 def shown_env(env: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

@@ -143,7 +143,7 @@ class Contender(_Strict, frozen=True):
     """Where the engine comes from: by default the PATH, else the wheel of its version."""
     settings: Settings = Settings()
     """What is set, in words that all engines share."""
-    flags: list[str] = []
+    flags: list[str | int | float] = []
     """The engine's own command-line flags, handed over as they are; they come last and win."""
     env: dict[str, str] = {}
     """Environment variables for the engine."""
@@ -157,6 +157,11 @@ class Contender(_Strict, frozen=True):
     """Further fields of every request, in the endpoint's words; null takes a field away."""
     api_key_env: str | None = None
     """The environment variable that holds the endpoint's key; the key itself is never stored."""
+
+    @property
+    def words(self) -> list[str]:
+        """The verbatim flags as arguments."""
+        return [str(flag) for flag in self.flags]
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -9,7 +9,7 @@ from kvroom import engines, servers
 from kvroom.control import api_key
 from kvroom.engine import Engine, Place
 from kvroom.errors import InputError
-from kvroom.launch import LOOPBACK, check_port, find_program
+from kvroom.launch import LOOPBACK, check_port, find_program, has_secret
 from kvroom.load.request import Address
 from kvroom.matchup import Contender, Matchup, Model, Provide, Settings
 from kvroom.provide.environment import given_python
@@ -36,7 +36,7 @@ class Prepared:
     def arguments(self, model: str, port: int) -> list[str]:
         """The engine's arguments for a model and a port, verbatim flags last."""
         place = Place(model=model, served_model=SERVED_MODEL, host=LOOPBACK, port=port)
-        return self.engine.arguments(place, self.settings, self.contender.flags)
+        return self.engine.arguments(place, self.settings, self.contender.words)
 
     def program(self, python: str) -> list[str]:
         """What stands before the arguments; ``python`` is that of the environment, if any."""
@@ -102,6 +102,11 @@ def _check(prepared: Prepared) -> None:
             raise InputError("with 'url' the engine already runs, so 'settings' cannot be set")
         return
     assert provide is not None
+    if has_secret(contender.words, contender.env):
+        raise InputError(
+            "a key in 'flags' or 'env' would be kept with the run",
+            "export it in the environment of kvroom, which the engine inherits",
+        )
     prepared.arguments("", 0)
     if provide.path is not None:
         find_program(provide.path)

@@ -207,7 +207,7 @@ class _Stream:
         whole = len(self.kernel_ns) == len(self.ends)
         return Exchange(
             sent_ns=None if self.sent_ns is None else self.sent_ns - started_ns,
-            ended_ns=self.ended_ns - started_ns,
+            ended_ns=max(0, self.ended_ns - started_ns),
             data=bytes(memoryview(self.buffer)[: self.used]),
             ends=self.ends,
             read_ns=_shifted(self.read_ns, started_ns),

@@ -30,6 +30,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             port = -1
         if parts.scheme not in _PORTS or not parts.hostname or port == -1:
             raise InputError(f"{url!r} is not the address of a server", "http://HOST:PORT")
+        if parts.username or parts.password:
+            raise InputError(
+                "a login in 'url' would be kept with the run", "name a variable: api_key_env: ..."
+            )
         target = Target(
             host=parts.hostname,
             port=port or _PORTS[parts.scheme],

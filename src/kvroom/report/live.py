@@ -116,7 +116,10 @@ class Live:
     def _line(self, text: str, style: str = "") -> None:
         stamp = time.strftime("%H:%M:%S")
         line = Text(f"{stamp} {clean(text)}", style=style)
-        self.console.print(line, no_wrap=True, overflow="ellipsis")
+        if self.console.is_terminal and not style:
+            self.console.print(line, no_wrap=True, overflow="ellipsis")
+        else:
+            self.console.print(line, soft_wrap=True)
 
     def _now(self, text: str) -> None:
         if self.status is not None:
