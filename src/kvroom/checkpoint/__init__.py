@@ -1,0 +1,1 @@
+"""What a model says of itself: geometry, dtypes, weights by part. The weights are never loaded."""

@@ -1,0 +1,171 @@
+"""vLLM's pages: which cache each layer keeps, how layers are grouped, what a block id costs.
+
+All groups draw block ids from one pool, and each id is as wide as the widest group, so a group of
+narrow layers wastes what it does not use. Rules: vLLM 0.31.0, v1/core/kv_cache_utils.py
+(get_kv_cache_groups, unify_kv_cache_spec_page_size) and v1/kv_cache_interface.py.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from kvroom.errors import InputError
+from kvroom.room import ceil_div
+
+Kind = Literal["full", "mla", "sliding", "chunked", "mamba"]
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """The cache of one layer."""
+
+    kind: Kind
+    block: int
+    """Tokens in a page; for states only a label."""
+    page: int
+    """Bytes of a page."""
+    window: int = 0
+    states: int = 1
+    """Pages of state a request may hold at its longest."""
+    steady_states: int = 1
+    """Pages of state it holds between two block boundaries."""
+
+    def pages(self, tokens: int, in_flight: int) -> int:
+        """The most pages a request of so many tokens takes in this layer's group."""
+        if self.kind == "mamba":
+            return self.states
+        if self.kind == "sliding":
+            return ceil_div(min(self.window - 1 + in_flight, tokens), self.block) + 1
+        if self.kind == "chunked":
+            return ceil_div(min(self.window + in_flight, tokens), self.block)
+        return ceil_div(tokens, self.block)
+
+    def held(self, tokens: int) -> int:
+        """Pages a request holds after so many tokens, when nothing of it is in flight."""
+        if self.kind == "mamba":
+            return self.steady_states
+        grown = ceil_div(tokens, self.block)
+        if self.kind == "sliding":
+            return min(grown, ceil_div(self.window - 1, self.block) + 1)
+        if self.kind == "chunked":
+            return min(grown, ceil_div(self.window, self.block))
+        return grown
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Layers that share a block table."""
+
+    specs: tuple[Spec, ...]
+    """One per layer."""
+
+    @property
+    def width(self) -> int:
+        """Bytes of all pages behind one block id."""
+        return sum(spec.page for spec in self.specs)
+
+    def pages(self, tokens: int, in_flight: int) -> int:
+        """Block ids a request takes here at most."""
+        return max(spec.pages(tokens, in_flight) for spec in self.specs)
+
+    def held(self, tokens: int) -> int:
+        """Block ids a request holds here after so many tokens."""
+        return max(spec.held(tokens) for spec in self.specs)
+
+
+def grouped(specs: Sequence[Spec]) -> list[Group]:
+    """The groups vLLM makes of the layers' caches."""
+    if not specs:
+        return []
+    if _same_type(specs):
+        return [Group(specs=tuple(specs))]
+    return _split(_unified(specs))
+
+
+def _same_type(specs: Sequence[Spec]) -> bool:
+    """Whether all layers need equally many tokens' room, so that one table serves them all."""
+    first = specs[0]
+    if len({spec.block for spec in specs}) > 1:
+        return False
+    if first.kind in ("full", "mla"):
+        return all(spec.kind in ("full", "mla") for spec in specs)
+    if first.kind == "mamba":
+        return all(spec.kind == "mamba" and spec.page == first.page for spec in specs)
+    return all(spec.kind == first.kind and spec.window == first.window for spec in specs)
+
+
+def _unified(specs: Sequence[Spec]) -> list[Spec]:
+    """All pages made equally large: more tokens in a small page, or padding behind it."""
+    largest = max(spec.page for spec in specs)
+    return [_widened(spec, largest) for spec in specs]
+
+
+def _widened(spec: Spec, page: int) -> Spec:
+    if spec.page == page:
+        return spec
+    if spec.kind != "mamba" and page % spec.page == 0:
+        ratio = page // spec.page
+        return msgspec.structs.replace(spec, page=page, block=spec.block * ratio)
+    if spec.kind == "mla":
+        raise InputError("vLLM cannot make the pages of this model equally large")
+    return msgspec.structs.replace(spec, page=page)
+
+
+def _split(specs: Iterable[Spec]) -> list[Group]:
+    """Each kind of layer in groups of one size; what is left over is padded.
+
+    The size is the smallest kind's number of layers, or the largest's if that is less than half as
+    much again.
+    """
+    buckets: dict[Spec, list[Spec]] = {}
+    for spec in specs:
+        buckets.setdefault(spec, []).append(spec)
+    counts = [len(bucket) for bucket in buckets.values()]
+    size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
+    groups = []
+    for bucket in buckets.values():
+        number = ceil_div(len(bucket), size)
+        groups += [Group(specs=tuple(bucket[i::number])) for i in range(number)]
+    return groups
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups and the block ids that so many bytes make."""
+
+    groups: tuple[Group, ...]
+    blocks: int
+    in_flight: int
+
+    @property
+    def width(self) -> int:
+        """Bytes behind one block id."""
+        return max(group.width for group in self.groups)
+
+    def pages(self, tokens: int) -> int:
+        """Block ids of one request at most, as the start-up check and the log count them."""
+        return sum(group.pages(tokens, self.in_flight) for group in self.groups)
+
+    def held(self, tokens: int) -> int:
+        """Block ids one request holds after so many tokens."""
+        return sum(group.held(tokens) for group in self.groups)
+
+    def concurrency(self, tokens: int) -> float:
+        """Requests of so many tokens that fit; the null block counts here, as vLLM has it."""
+        return self.blocks / self.pages(tokens)
+
+    def longest(self, limit: int, reserve: int) -> int:
+        """The longest request, up to a limit, for which the blocks less a reserve suffice."""
+        low, high, best = 1, limit, 0
+        while low <= high:
+            middle = (low + high) // 2
+            if self.pages(middle) <= self.blocks - reserve:
+                best, low = middle, middle + 1
+            else:
+                high = middle - 1
+        return best
+
+
+def pool(specs: Sequence[Spec], available: int, in_flight: int) -> Pool:
+    """The pool that so many bytes make."""
+    groups = tuple(grouped(specs))
+    width = max(group.width for group in groups)
+    return Pool(groups=groups, blocks=available // width, in_flight=in_flight)
