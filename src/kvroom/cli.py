@@ -110,6 +110,43 @@ def report(run: Path, out: Path | None, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("model")
+@click.option("--engine", "engine_names", multiple=True, help="Only this one; may be repeated.")
+@click.option("--engine-version", default="", help="Where versions differ; the newest by default.")
+@click.option("--card", help="A card by name, such as 'RTX 5090'; memory is then estimated.")
+@click.option("--memory", help="Memory of the card, such as 24GiB.")
+@click.option("--available", help="Memory for the KV cache itself, from a log: 3.45GiB.")
+@click.option("--prompt", type=click.IntRange(1), default=512, show_default=True)
+@click.option("--output", type=click.IntRange(1), default=256, show_default=True)
+@click.option("--concurrency", default="1,8,32", show_default=True, help="Levels, by commas.")
+@click.option("--slots", type=click.IntRange(1), help="The most requests run at once.")
+@click.option("--max-len", type=click.IntRange(1), help="The most tokens of one request.")
+@click.option("--kv-cache-dtype", help="In the engine's spelling; several are compared without.")
+@click.option("--memory-fraction", type=float, help="The engine's share of the memory.")
+@click.option("--batch-tokens", type=click.IntRange(1), help="The most tokens of one step.")
+@click.option("--prefix-cache/--no-prefix-cache", default=None)
+@click.option("--text-only", is_flag=True, help="Leave the vision or audio part out.")
+@click.option("--tensor-parallel", type=click.IntRange(1), default=1)
+@click.option("--speculative-tokens", type=click.IntRange(0), default=0)
+@click.option("--cpu", "on_cpu", is_flag=True, help="The engine runs on a CPU.")
+@click.option("--explain", is_flag=True, help="Unfold the arithmetic, line by line.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+@_by_fault
+def plan(**given: Any) -> None:
+    """Say how many requests fit into the KV cache of MODEL, before a GPU is rented.
+
+    MODEL is a folder with config.json, a .gguf file, or a hub id. Weights are not loaded.
+
+    \b
+    kvroom plan /models/Qwen3-8B --card 'RTX 4090' --prompt 474 --output 256 --concurrency 32
+    kvroom plan model.gguf --engine llamacpp --slots 8 --max-len 4096 --explain
+    """
+    from kvroom.report.planned import tell_plan
+
+    tell_plan(given)
+
+
+@main.command()
 @_by_fault
 def schema() -> None:
     """Print the JSON Schema of matchup.yaml, for editors."""

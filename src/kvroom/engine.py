@@ -8,6 +8,7 @@ from typing import Any, Literal
 from kvroom.errors import InputError
 from kvroom.matchup import Settings
 from kvroom.records import Fact, LogLine, Source
+from kvroom.room import Plan, Share
 
 Format = Literal["gguf", "safetensors"]
 Knob = Callable[[Any, Settings], Sequence[str]]
@@ -100,6 +101,12 @@ class Engine:
     """A pattern of the line that says the engine serves."""
     read_log: Callable[[Iterable[LogLine], str], Iterator[Fact]] = lambda lines, file: iter(())
     """Log lines and the name of their file -> what the engine said of itself."""
+    room: Plan | None = None
+    """The engine's allocator; None where nothing is known of it."""
+    kv_dtypes: tuple[str, ...] = ("auto",)
+    """Data types of the cache that a plan compares unless one is named."""
+    share: Share | None = None
+    """What its memory fraction means; None where the cache is sized by other settings."""
 
     def arguments(self, place: Place, settings: Settings, flags: Sequence[str]) -> list[str]:
         """The whole argument list; the verbatim flags come last, so they win."""

@@ -1,6 +1,7 @@
 """How much fits into the KV cache of one engine, as planned: a value that every adapter fills."""
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import msgspec
 
@@ -84,6 +85,19 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Plan = Callable[[Ask], KvRoom]
+
+ShareOf = Literal["total", "rest", "static"]
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What an engine's memory fraction is a fraction of.
+
+    ``total``: of the whole card, for everything. ``rest``: of what weights and activations leave,
+    for the pool. ``static``: of the memory free at the start, for weights and pool.
+    """
+
+    of: ShareOf
+    default: float
 
 
 def fit(room: KvRoom, prompt: int, output: int, concurrency: int) -> Fit:

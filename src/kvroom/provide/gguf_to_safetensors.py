@@ -9,6 +9,7 @@ import json
 import math
 import re
 import struct
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from kvroom.checkpoint.gguf_file import DAMAGED, GgufFile
 from kvroom.errors import InputError
 
 Tensor = NDArray[np.float32]
@@ -44,51 +46,20 @@ _SPLIT_DIGITS = {"type": "Digits", "individual_digits": True}
 _PRE_TOKENIZERS: dict[str, list[dict[str, Any]]] = {"smollm": [_SPLIT_DIGITS], "gpt-2": []}
 
 
-class _File:
-    """A GGUF file's metadata by key and its tensors."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.reader = gguf.GGUFReader(path)
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The value of a key; InputError if it is missing and has no default."""
-        field = self.reader.fields.get(key)
-        if field is not None:
-            return field.contents()
-        if default is None:
-            raise InputError(f"{self.path} has no metadata key {key!r}")
-        return default
-
-    def expect(self, key: str, known: Any) -> str:
-        """The value of a key that must be one of the known ones."""
-        value = str(self.get(key))
-        if value not in known:
-            raise InputError(
-                f"{self.path}: {key} is {value!r}; only {', '.join(known)} can be converted",
-                "give the model as a safetensors folder",
-            )
-        return value
-
-
 def convert(path: Path, folder: Path) -> None:
     """Write config, tokenizer and bf16 weights of a GGUF file into a folder.
 
     Raises InputError if the file is damaged, or of a shape or tokenizer that is not Llama's.
     """
     try:
-        _convert(_File(path), folder)
-    except _DAMAGED as error:
+        _convert(GgufFile(path), folder)
+    except DAMAGED as error:
         raise InputError(f"{path} cannot be read as GGUF: {error}") from None
 
 
-_DAMAGED = (ValueError, LookupError, TypeError, ArithmeticError, MemoryError, OSError)
-"""What the reader runs into when counts, offsets or texts of a file are not what they should be."""
-
-
-def _convert(file: _File, folder: Path) -> None:
-    file.expect("general.architecture", ["llama"])
-    file.expect("tokenizer.ggml.model", ["gpt2"])
+def _convert(file: GgufFile, folder: Path) -> None:
+    _expect(file, "general.architecture", ["llama"])
+    _expect(file, "tokenizer.ggml.model", ["gpt2"])
     named = {_name(file, tensor): tensor for tensor in file.reader.tensors}
     _write_weights(folder / "model.safetensors", file, named)
     _write(folder / "config.json", _config(file, tied="lm_head.weight" not in named))
@@ -97,7 +68,18 @@ def _convert(file: _File, folder: Path) -> None:
     _write(folder / "tokenizer_config.json", _tokenizer_config(file))
 
 
-def _name(file: _File, tensor: gguf.ReaderTensor) -> str:
+def _expect(file: GgufFile, key: str, known: Collection[str]) -> str:
+    """The value of a key that must be one of the known ones."""
+    value = str(file.get(key))
+    if value not in known:
+        raise InputError(
+            f"{file.path}: {key} is {value!r}; only {', '.join(known)} can be converted",
+            "give the model as a safetensors folder",
+        )
+    return value
+
+
+def _name(file: GgufFile, tensor: gguf.ReaderTensor) -> str:
     match = _BLOCK.fullmatch(tensor.name)
     if match is not None and match[2] in _INNER:
         return f"model.layers.{match[1]}.{_INNER[match[2]]}.weight"
@@ -111,7 +93,7 @@ def _shape(tensor: gguf.ReaderTensor) -> list[int]:
     return [int(size) for size in reversed(tensor.shape)]
 
 
-def _write_weights(path: Path, file: _File, named: dict[str, gguf.ReaderTensor]) -> None:
+def _write_weights(path: Path, file: GgufFile, named: dict[str, gguf.ReaderTensor]) -> None:
     """Header length, JSON header, data (the safetensors format), one tensor in memory at a time."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt", "source": file.path.name}}
     end = 0
@@ -126,7 +108,7 @@ def _write_weights(path: Path, file: _File, named: dict[str, gguf.ReaderTensor])
             out.write(_bf16(_values(file, tensor)))
 
 
-def _values(file: _File, tensor: gguf.ReaderTensor) -> Tensor:
+def _values(file: GgufFile, tensor: gguf.ReaderTensor) -> Tensor:
     values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
     values = values.reshape(_shape(tensor))
     if tensor.name.endswith("attn_q.weight"):
@@ -150,7 +132,7 @@ def _bf16(values: Tensor) -> bytes:
     return rounded.astype(np.uint16).tobytes()
 
 
-def _special_ids(file: _File) -> dict[str, int]:
+def _special_ids(file: GgufFile) -> dict[str, int]:
     bos, eos = (int(file.get(f"tokenizer.ggml.{name}_token_id")) for name in ("bos", "eos"))
     return {
         "bos_token_id": bos,
@@ -159,7 +141,7 @@ def _special_ids(file: _File) -> dict[str, int]:
     }
 
 
-def _config(file: _File, *, tied: bool) -> dict[str, Any]:
+def _config(file: GgufFile, *, tied: bool) -> dict[str, Any]:
     heads, hidden = int(file.get("llama.attention.head_count")), file.get("llama.embedding_length")
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -183,9 +165,9 @@ def _config(file: _File, *, tied: bool) -> dict[str, Any]:
     }
 
 
-def _tokenizer(file: _File) -> dict[str, Any]:
+def _tokenizer(file: GgufFile) -> dict[str, Any]:
     tokens, kinds = file.get("tokenizer.ggml.tokens"), file.get("tokenizer.ggml.token_type")
-    split = _PRE_TOKENIZERS[file.expect("tokenizer.ggml.pre", list(_PRE_TOKENIZERS))]
+    split = _PRE_TOKENIZERS[_expect(file, "tokenizer.ggml.pre", _PRE_TOKENIZERS)]
     space = bool(file.get("tokenizer.ggml.add_space_prefix", False))
     bytes_to_text = {"type": "ByteLevel", "add_prefix_space": space, "trim_offsets": True}
     special = [i for i, kind in enumerate(kinds) if kind == _CONTROL_TOKEN]
@@ -208,7 +190,7 @@ def _tokenizer(file: _File) -> dict[str, Any]:
     }
 
 
-def _tokenizer_config(file: _File) -> dict[str, Any]:
+def _tokenizer_config(file: GgufFile) -> dict[str, Any]:
     tokens, ids = file.get("tokenizer.ggml.tokens"), _special_ids(file)
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",

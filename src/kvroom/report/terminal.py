@@ -25,7 +25,7 @@ def console(*, stderr: bool) -> Console:
 def show(report: Document, out: Console) -> None:
     """Print the report; what a mark says is said in characters too, not by colour alone."""
     for table in report.tables:
-        out.print(_table(table))
+        out.print(rich_table(table))
     out.print(Text(clean(report.verdict), style="bold"))
     out.print()
     for failure in report.failures:
@@ -35,7 +35,8 @@ def show(report: Document, out: Console) -> None:
     out.print(Text(f"Run: {clean(report.run_path)}"), soft_wrap=True)
 
 
-def _table(table: Table) -> RichTable:
+def rich_table(table: Table) -> RichTable:
+    """A table with marks in characters, narrow enough for 80 columns."""
     made = RichTable(title=table.title, title_justify="left", title_style="bold")
     made.box, made.padding = box.SIMPLE_HEAD, (0, 0)
     made.add_column(table.columns[0][0], overflow="fold")

@@ -1,7 +1,9 @@
 """vLLM: ``vllm serve`` from the PATH, or its API server inside an environment."""
 
 from kvroom.engine import Dialect, Engine, Home, Place, Probes, Repair, Tokenizer, log_reader
+from kvroom.engines.vllm.room import plan
 from kvroom.matchup import Settings
+from kvroom.room import Share
 
 
 def base(place: Place, settings: Settings) -> list[str]:
@@ -82,4 +84,7 @@ ENGINE = Engine(
     probes=Probes(version=("/version", "version")),
     ready_line=r"Application startup complete",
     read_log=read_log,
+    room=plan,
+    kv_dtypes=("auto", "fp8"),
+    share=Share("total", 0.92),
 )

@@ -1,6 +1,7 @@
 """OpenVINO GenAI: continuous batching over a paged KV cache, behind kvroom's own thin server."""
 
 from kvroom.engine import Dialect, Engine, Home, Place, Probes, Tokenizer, log_reader
+from kvroom.engines.openvino.room import plan
 from kvroom.matchup import Settings
 
 
@@ -55,4 +56,6 @@ ENGINE = Engine(
     probes=Probes(version=("/version", "version")),
     ready_line=r"serving on http",
     read_log=read_log,
+    room=plan,
+    kv_dtypes=("u8", "bf16"),
 )

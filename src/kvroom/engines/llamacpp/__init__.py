@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from kvroom.engine import Dialect, Engine, Home, Place, Probes, Tokenizer, log_reader
+from kvroom.engines.llamacpp.room import plan
 from kvroom.matchup import Settings
 from kvroom.records import Fact, LogLine
 
@@ -98,4 +99,6 @@ ENGINE = Engine(
     probes=Probes(version=("/props", "build_info")),
     ready_line=r"listening on http",
     read_log=read_log,
+    room=plan,
+    kv_dtypes=("f16", "q8_0"),
 )

@@ -1,0 +1,28 @@
+"""TensorRT-LLM's PyTorch backend: planned and attached to; kvroom does not start it yet."""
+
+from kvroom.engine import Dialect, Engine, Probes, log_reader
+from kvroom.engines.trtllm.room import plan
+from kvroom.room import Share
+
+# Wordings: TensorRT-LLM 1.3.0rc29. "Allocated" is printed once for the dry run and once for good,
+# and counts the slots of recurrent states as blocks of tokens.
+read_log = log_reader(
+    r"Allocated (?P<kv_bytes__GiB>[\d.]+) GiB for max tokens in paged KV cache "
+    r"\((?P<kv_allocated_tokens>\d+)\)",
+    r"TensorRT-LLM version: (?P<version>\S+)",
+    r"(?P<ready>Application startup complete)",
+    r"(?P<error>\b[A-Z]\w*Error: .*\S)",
+)
+
+ENGINE = Engine(
+    name="trtllm",
+    summary="TensorRT-LLM's PyTorch backend (trtllm-serve)",
+    home=None,
+    dialect=Dialect(extra={"ignore_eos": True}),
+    probes=Probes(version=("/version", "version")),
+    ready_line=r"Application startup complete",
+    read_log=read_log,
+    room=plan,
+    kv_dtypes=("auto", "fp8"),
+    share=Share("rest", 0.9),
+)
