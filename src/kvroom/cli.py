@@ -124,6 +124,7 @@ def report(run: Path, out: Path | None, as_json: bool) -> None:
 @click.option("--kv-cache-dtype", help="In the engine's spelling; several are compared without.")
 @click.option("--memory-fraction", type=float, help="The engine's share of the memory.")
 @click.option("--batch-tokens", type=click.IntRange(1), help="The most tokens of one step.")
+@click.option("--block-size", type=click.IntRange(1), help="Tokens in a page, if you choose it.")
 @click.option("--prefix-cache/--no-prefix-cache", default=None)
 @click.option("--text-only", is_flag=True, help="Leave the vision or audio part out.")
 @click.option("--tensor-parallel", type=click.IntRange(1), default=1)

@@ -32,6 +32,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     tensor_parallel: int = 1
     speculative_tokens: int = 0
     on_cpu: bool = False
+    block_tokens: int | None = None
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +62,8 @@ def plan(question: Question, engine_name: str) -> Planned:
     available, before = _available(question, engine_name)
     rooms = tuple(engine.room(_ask(question, bytes_)) for bytes_ in available)
     highest = max(question.concurrency)
-    best = _best_slots(question, engine.room, available[0], rooms[0], highest)
+    sized = any(available)
+    best = _best_slots(question, engine.room, available[0], rooms[0], highest) if sized else None
     return Planned(
         engine=engine_name,
         settings=question.settings,
@@ -85,6 +87,7 @@ def _ask(question: Question, available: int, settings: Settings | None = None) -
         tensor_parallel=question.tensor_parallel,
         speculative_tokens=question.speculative_tokens,
         on_cpu=question.on_cpu,
+        block_tokens=question.block_tokens,
     )
 
 

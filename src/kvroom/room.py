@@ -34,6 +34,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     tensor_parallel: int = 1
     speculative_tokens: int = 0
     on_cpu: bool = False
+    block_tokens: int | None = None
+    """Tokens in a page, where the user chooses them."""
 
 
 class KvRoom(msgspec.Struct, frozen=True, kw_only=True):

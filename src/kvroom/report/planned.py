@@ -57,6 +57,7 @@ def _question(given: Mapping[str, Any], checkpoint: Checkpoint) -> Question:
         tensor_parallel=given["tensor_parallel"],
         speculative_tokens=given["speculative_tokens"],
         on_cpu=given["on_cpu"],
+        block_tokens=given["block_size"],
     )
 
 

@@ -24,6 +24,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens in a page; for states only a label."""
     page: int
     """Bytes of a page."""
+    layout: tuple[int, ...] = ()
+    """Heads and sizes: layers share a group only if these are alike too."""
     window: int = 0
     states: int = 1
     """Pages of state a request may hold at its longest."""
@@ -78,7 +80,8 @@ def grouped(specs: Sequence[Spec]) -> list[Group]:
         return []
     if _same_type(specs):
         return [Group(specs=tuple(specs))]
-    return _split(_unified(specs))
+    unified = _unified(specs)
+    return _split(unified) if unified is not None else _all_grown(specs)
 
 
 def _same_type(specs: Sequence[Spec]) -> bool:
@@ -93,10 +96,32 @@ def _same_type(specs: Sequence[Spec]) -> bool:
     return all(spec.kind == first.kind and spec.window == first.window for spec in specs)
 
 
-def _unified(specs: Sequence[Spec]) -> list[Spec]:
-    """All pages made equally large: more tokens in a small page, or padding behind it."""
+def _unified(specs: Sequence[Spec]) -> list[Spec] | None:
+    """All pages made equally large: more tokens in a small page, or padding behind it.
+
+    None where an MLA page does not divide the largest, since MLA reads whole rows.
+    """
     largest = max(spec.page for spec in specs)
+    if any(spec.kind == "mla" and largest % spec.page for spec in specs):
+        return None
     return [_widened(spec, largest) for spec in specs]
+
+
+def _all_grown(specs: Sequence[Spec]) -> list[Group]:
+    """MLA beside sliding windows whose pages do not fit: the windows are kept like full caches."""
+    kinds = {spec.kind for spec in specs}
+    blocks = {spec.block for spec in specs if spec.kind in ("full", "mla")}
+    block = blocks.pop() if len(blocks) == 1 else 0
+    grown = [_as_full(spec, block) if spec.kind == "sliding" else spec for spec in specs]
+    if "sliding" not in kinds or "chunked" in kinds or not _same_type(grown):
+        raise InputError("vLLM cannot make the pages of this model equally large")
+    return [Group(specs=tuple(grown))]
+
+
+def _as_full(spec: Spec, block: int) -> Spec:
+    block = block or spec.block
+    page = spec.page * block // spec.block
+    return msgspec.structs.replace(spec, kind="full", block=block, page=page)
 
 
 def _widened(spec: Spec, page: int) -> Spec:
@@ -105,8 +130,6 @@ def _widened(spec: Spec, page: int) -> Spec:
     if spec.kind != "mamba" and page % spec.page == 0:
         ratio = page // spec.page
         return msgspec.structs.replace(spec, page=page, block=spec.block * ratio)
-    if spec.kind == "mla":
-        raise InputError("vLLM cannot make the pages of this model equally large")
     return msgspec.structs.replace(spec, page=page)
 
 

@@ -5,8 +5,6 @@ v1/kv_cache_interface.py. State shapes and dtypes: model_executor/layers/mamba/m
 models/config.py. All of vLLM 0.31.0; what differs between versions is said where it does.
 """
 
-import msgspec
-
 from kvroom.checkpoint.architecture import Architecture, Attention, State
 from kvroom.engines.vllm.pages import Pool, Spec, pool
 from kvroom.errors import InputError
@@ -22,6 +20,7 @@ NEWEST = (0, 31)
 
 DEFAULT_BLOCK = 16
 CPU_BLOCK = 128
+CPU_STEP = 32
 MLA_STEP = 128
 SMALL_CARD = 70 * GIB
 
@@ -145,12 +144,13 @@ def _state_pages(ask: Ask, version: tuple[int, int]) -> tuple[int, int]:
 
 def _block(ask: Ask, dtype: str) -> int:
     """Tokens per attention page: the backend's, enlarged until a state fits into a page."""
-    block = CPU_BLOCK if ask.on_cpu else DEFAULT_BLOCK
+    block = ask.block_tokens or (CPU_BLOCK if ask.on_cpu else DEFAULT_BLOCK)
     attention = [a for a in _growing(ask) if a.kind in ("full", "mla")]
     if not ask.architecture.states or not attention:
         return block
     state = max(_state_bytes(state, ask) for state in ask.architecture.states)
-    step = max(block, MLA_STEP) if attention[0].kind == "mla" else block
+    step = max(block, CPU_STEP if ask.on_cpu else DEFAULT_BLOCK)
+    step = max(step, MLA_STEP) if attention[0].kind == "mla" else step
     per_token = _token_bytes(attention[0], dtype, ask)
     return max(block, step * ceil_div(state, step * per_token))
 
@@ -164,6 +164,7 @@ def _specs(ask: Ask, dtype: str, block: int, state_pages: tuple[int, int]) -> li
             kind=attention.kind if attention.kind != "cross" else "full",
             block=block,
             page=block * _token_bytes(attention, dtype, ask),
+            layout=(attention.kv_heads, attention.key_dim, attention.value_dim),
             window=attention.window or 0,
         )
         specs += [spec] * attention.layers
@@ -172,6 +173,7 @@ def _specs(ask: Ask, dtype: str, block: int, state_pages: tuple[int, int]) -> li
             kind="mamba",
             block=block,
             page=max(page, _state_bytes(state, ask)),
+            layout=(state.conv_channels, state.conv_columns, state.recurrent),
             states=state_pages[0],
             steady_states=state_pages[1],
         )
@@ -254,8 +256,3 @@ def _arithmetic(
         f"{length} tokens"
     )
     return tuple(lines)
-
-
-def replaced(ask: Ask, **settings: object) -> Ask:
-    """The same ask with other settings."""
-    return msgspec.structs.replace(ask, settings=msgspec.structs.replace(ask.settings, **settings))

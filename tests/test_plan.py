@@ -1,0 +1,336 @@
+"""The plan equals what engines print: the founding case to the block, logs of real engines here,
+and figures that others published with the inputs that make them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import Kvroom
+from kvroom.checkpoint.architecture import Architecture, Attention, State
+from kvroom.engines import engine, names
+from kvroom.errors import InputError
+from kvroom.matchup import Settings
+from kvroom.room import Ask, KvRoom, fit
+
+ROOT = Path(__file__).parent.parent
+HYBRID = ROOT / "examples" / "rtx5090-hybrid" / "model"
+GIB = 1 << 30
+
+
+def dense(layers: int, kv_heads: int, size: int, **more: Any) -> Architecture:
+    attention = Attention(
+        kind="full", layers=layers, kv_heads=kv_heads, key_dim=size, value_dim=size
+    )
+    return Architecture(family="llama", attention=(attention,), max_len=131_072, **more)
+
+
+def qwen_hybrid(draft: bool = False, **more: Any) -> Architecture:
+    """Qwen3.5 to 3.8 27B: 16 full layers, 48 of gated delta net."""
+    attention = Attention(kind="full", layers=16, kv_heads=4, key_dim=256, value_dim=256)
+    state = State(
+        kind="gated_delta_net",
+        layers=48,
+        conv_channels=10_240,
+        conv_columns=3,
+        recurrent=48 * 128 * 128,
+    )
+    head = Attention(kind="full", layers=1, kv_heads=4, key_dim=256, value_dim=256)
+    return Architecture(
+        family="qwen3_5_text",
+        attention=(attention,),
+        states=(state,),
+        ssm_dtype="float32",
+        draft=head if draft else None,
+        **more,
+    )
+
+
+def room(name: str, architecture: Architecture, available: float, **more: Any) -> KvRoom:
+    settings = {k: more.pop(k) for k in list(more) if k in Settings.__struct_fields__}
+    planner = engine(name).room
+    assert planner is not None
+    return planner(
+        Ask(
+            architecture=architecture,
+            settings=Settings(**settings),
+            available=int(available),
+            **more,
+        )
+    )
+
+
+# the founding case
+
+TRT_BF16 = {
+    "bytes_per_token": 65_536,
+    "fixed_bytes": 2_588_737_536,
+    "state_slots": 33,
+    "blocks": 534,
+    "block_tokens": 32,
+    "tokens": 17_088,
+    "blocks_per_request": 23,
+    "fit": 23,
+    "waiting": 9,
+    "binds": "kv",
+}
+VLLM_BF16 = {"blocks": 136, "block_tokens": 784, "blocks_per_request": 4, "fit": 33, "waiting": 0}
+VLLM_FP8 = {"blocks": 128, "block_tokens": 1568, "blocks_per_request": 4, "fit": 31, "waiting": 1}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "logged", "concurrency"),
+    [
+        (
+            ["--engine", "trtllm", "--kv-cache-dtype", "bf16", "--available", "3.4545GiB"],
+            TRT_BF16,
+            18_144,
+            None,
+        ),
+        (
+            ["--engine", "vllm", "--kv-cache-dtype", "bf16", "--available", "6.53GiB"],
+            VLLM_BF16,
+            46_421,
+            11.33,
+        ),
+        (
+            ["--engine", "vllm", "--kv-cache-dtype", "fp8", "--available", "6.14GiB"],
+            VLLM_FP8,
+            58_254,
+            14.22,
+        ),
+    ],
+)
+def test_the_founding_case_to_the_block(
+    words: list[str],
+    expected: dict[str, Any],
+    logged: int,
+    concurrency: float | None,
+    kvroom: Kvroom,
+) -> None:
+    load = ["--slots", "32", "--max-len", "4096", "--prompt", "474", "--output", "256"]
+    done = kvroom("plan", HYBRID, *words, *load, "--concurrency", "32", "--json")
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert expected.items() <= told.items()
+    assert logged in told["expected_log"].values()
+    if concurrency is not None:
+        assert round(told["max_concurrency"], 2) == concurrency
+
+
+def test_fewer_slots_let_more_requests_run() -> None:
+    """One state slot of TensorRT-LLM costs 1,197 tokens: 28 slots run 28, 32 run 23, 40 run 10."""
+    running = {}
+    for slots in (28, 32, 40):
+        made = room("trtllm", qwen_hybrid(), 3537 << 20, slots=slots, max_len=4096)
+        running[slots] = fit(made, 474, 256, slots).running
+
+    assert running == {28: 28, 32: 23, 40: 10}
+
+
+def test_slots_that_leave_no_block_are_refused_with_the_reason() -> None:
+    with pytest.raises(InputError, match=r"49 state slots take 3\.58 GiB of 3\.45 GiB"):
+        room("trtllm", qwen_hybrid(), 3.4545 * GIB, slots=48, max_len=4096)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "block", "blocks", "fits", "concurrency"),
+    [(1, 800, 125, 17, 8.33), (2, 800, 125, 12, 6.94), (3, 800, 125, 9, 5.95)],
+)
+def test_speculative_tokens_on_a_hybrid(
+    drafts: int, block: int, blocks: int, fits: int, concurrency: float
+) -> None:
+    """Each draft token is one more page of state in each group; the draft head one more layer."""
+    made = room(
+        "vllm", qwen_hybrid(draft=True), 6.53 * GIB, max_len=4096, speculative_tokens=drafts
+    )
+
+    assert (made.block_tokens, made.blocks) == (block, blocks)
+    assert fit(made, 474, 256, 64).fit == fits
+    assert round(made.max_concurrency or 0, 2) == concurrency
+
+
+# logs of real engines, made here
+
+
+def smollm() -> Architecture:
+    return dense(30, 3, 64)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "memory", "tokens", "concurrency"),
+    [("auto", 20, 896, 1.75), ("fp8", 20, 1792, 3.5), ("auto", 512, 23_296, 45.5)],
+)
+def test_vllm_on_cpu_as_it_logged(dtype: str, memory: int, tokens: int, concurrency: float) -> None:
+    made = room(
+        "vllm", smollm(), memory << 20, max_len=512, kv_cache_dtype=dtype, on_cpu=True,
+        block_tokens=32, prefix_cache=False,
+    )  # fmt: skip
+
+    assert made.tokens == tokens
+    assert made.max_concurrency == concurrency
+    assert made.expected_log["CPU KV cache size (tokens)"] == tokens
+
+
+@pytest.mark.parametrize(
+    ("dtype", "chosen", "caching", "block", "padding", "tokens", "concurrency"),
+    [
+        ("auto", 32, True, 160, 16.79, 16_068, 15.69),
+        ("fp8", 32, True, 288, 5.11, 23_244, 22.70),
+        ("auto", None, True, 256, 86.86, 13_107, 12.80),
+        ("fp8", None, True, 384, 40.15, 19_342, 18.89),
+        ("auto", None, False, 256, 86.86, 18_724, 18.29),
+        ("fp8", None, False, 384, 40.15, 29_013, 28.33),
+    ],
+)
+def test_a_small_hybrid_on_vllm_as_it_logged(
+    dtype: str,
+    chosen: int | None,
+    caching: bool,
+    block: int,
+    padding: float,
+    tokens: int,
+    concurrency: float,
+) -> None:
+    """fp8 makes blocks larger, not twice as many: the page of a float32 state is fixed."""
+    attention = Attention(kind="full", layers=1, kv_heads=2, key_dim=64, value_dim=64)
+    state = State(
+        kind="gated_delta_net", layers=3, conv_channels=768, conv_columns=3, recurrent=4 * 64 * 64
+    )
+    tiny = Architecture(family="qwen3_5_text", attention=(attention,), states=(state,))
+    made = room(
+        "vllm", tiny, 16 << 20, max_len=1024, kv_cache_dtype=dtype, prefix_cache=caching,
+        on_cpu=True, block_tokens=chosen,
+    )  # fmt: skip
+
+    assert made.block_tokens == block
+    assert made.expected_log["Padding mamba page size by (%)"] == padding
+    assert made.tokens == tokens
+    assert round(made.max_concurrency or 0, 2) == concurrency
+
+
+@pytest.mark.parametrize(
+    ("slots", "dtype", "context", "size"), [(4, "f16", 1024, 22.5), (8, "q8_0", 2048, 23.91)]
+)
+def test_llamacpp_as_it_logged(slots: int, dtype: str, context: int, size: float) -> None:
+    made = room("llamacpp", smollm(), 0, slots=slots, max_len=256, kv_cache_dtype=dtype)
+
+    assert made.expected_log["llama_context: n_ctx"] == context
+    assert made.expected_log["llama_kv_cache: size (MiB)"] == size
+    assert fit(made, 44, 56, 16).running == slots
+
+
+@pytest.mark.parametrize(("size", "blocks"), [(12_257_280, 28), (224_133_120, 512)])
+def test_openvino_as_it_logged(size: int, blocks: int) -> None:
+    made = room("openvino", smollm(), size)
+
+    assert made.blocks == blocks
+    assert made.expected_log == {"KV cache: blocks": blocks, "tokens": 32 * blocks, "bytes": size}
+
+
+# published figures with their inputs
+
+
+def gemma3_27b() -> Architecture:
+    full = Attention(kind="full", layers=10, kv_heads=16, key_dim=128, value_dim=128)
+    sliding = Attention(
+        kind="sliding", layers=52, kv_heads=16, key_dim=128, value_dim=128, window=1024
+    )
+    return Architecture(family="gemma3_text", attention=(full, sliding), max_len=131_072)
+
+
+def test_models_of_many_shapes_on_vllm() -> None:
+    """Plans that vLLM 0.31's planner made."""
+    mla = Attention(kind="mla", layers=61, kv_heads=1, key_dim=576, value_dim=0)
+    deepseek = Architecture(family="deepseek_v3", attention=(mla,), max_len=163_840)
+    llama = room("vllm", dense(32, 8, 128), 10 * GIB, max_len=8192)
+    gemma = room("vllm", gemma3_27b(), 20 * GIB, max_len=32_768, batch_tokens=2048)
+    v3 = room("vllm", deepseek, 20 * GIB, max_len=32_768, block_tokens=64)
+
+    assert (llama.blocks, llama.tokens, llama.max_concurrency) == (5120, 81_920, 10.0)
+    assert (gemma.blocks, gemma.tokens) == (16_384, 135_095)
+    assert (v3.blocks, v3.tokens) == (4774, 305_536)
+
+
+def test_an_older_vllm_logged_tokens_otherwise() -> None:
+    """0.19 divided the pool by its groups: 290,864 where 33.04 requests of 32,768 fit."""
+    made = room(
+        "vllm", qwen_hybrid(), 1487 * 16 * 784 * 4096, max_len=32_768, version="0.19.0",
+        prefix_cache=False,
+    )  # fmt: skip
+
+    assert made.blocks == 1487
+    assert made.tokens == 290_864
+    assert round(made.max_concurrency or 0, 2) == 33.04
+
+
+def test_tensor_parallel_splits_heads_and_states() -> None:
+    """Two ranks, fp8: 1,568-token blocks of 1,024 B a token; 208 ids, 90 a request."""
+    made = room(
+        "vllm", qwen_hybrid(), 208 * 16 * 1568 * 1024, max_len=131_072, kv_cache_dtype="fp8",
+        tensor_parallel=2,
+    )  # fmt: skip
+
+    assert (made.block_tokens, made.blocks, made.tokens) == (1568, 208, 302_921)
+
+
+def test_nvfp4_keeps_a_scale_for_sixteen_elements() -> None:
+    made = room(
+        "vllm", qwen_hybrid(draft=True), 666 * 17 * 2832 * 1152, max_len=1_048_576,
+        kv_cache_dtype="nvfp4", speculative_tokens=2,
+    )  # fmt: skip
+
+    assert (made.block_tokens, made.blocks, made.tokens) == (2832, 666, 1_823_372)
+
+
+def test_a_length_that_does_not_fit_is_refused_with_one_that_does() -> None:
+    """Llama 3.1 8B in exactly 1 GiB: one block short since 0.29, when the null block counted."""
+    with pytest.raises(InputError, match=r"one request of 8192 tokens needs 1\.00 GiB") as raised:
+        room("vllm", dense(32, 8, 128), GIB, max_len=8192)
+    assert raised.value.hint == "lower max_len to 8176, which fits"
+
+    assert room("vllm", dense(32, 8, 128), GIB, max_len=8192, version="0.28.0").blocks == 512
+
+
+def test_ollama_serves_some_families_one_at_a_time() -> None:
+    made = room("ollama", qwen_hybrid(), 0, slots=8, max_len=4096)
+
+    assert made.slots == 1
+    assert "forced to 1 for qwen3_5, 8 were asked" in made.arithmetic[0]
+
+
+def test_sglang_takes_several_state_slots_a_request_with_its_radix_cache() -> None:
+    cached = room("sglang", qwen_hybrid(), 20 * GIB, max_len=4096)
+    plain = room("sglang", qwen_hybrid(), 20 * GIB, max_len=4096, prefix_cache=False, slots=32)
+
+    assert cached.slots == cached.state_slots // 5
+    assert plain.slots == plain.state_slots == 32
+
+
+def test_sliding_windows_of_llamacpp_keep_a_window_and_a_micro_batch() -> None:
+    """Gemma 3, tiny: 4,096 cells for the full layer, 1,024 for those with a window, 4 slots."""
+    full = Attention(kind="full", layers=1, kv_heads=1, key_dim=64, value_dim=64)
+    sliding = Attention(kind="sliding", layers=5, kv_heads=1, key_dim=64, value_dim=64, window=512)
+    tiny = Architecture(family="gemma3", attention=(full, sliding))
+    made = room("llamacpp", tiny, 0, slots=4, max_len=4096)
+
+    per_cell = 2 * 64 * 2
+    size = 4 * per_cell * (4096 + 5 * 1024) / 2**20
+    assert made.expected_log["llama_kv_cache: size (MiB)"] == size
+
+
+@pytest.mark.parametrize("name", [n for n in names() if engine(n).room])
+def test_every_room_is_sound(name: str) -> None:
+    """Whatever the engine: nothing negative, no more runs than slots or pool allow."""
+    made = room(name, dense(32, 8, 128), 8 * GIB, slots=8, max_len=4096)
+
+    assert made.tokens > 0
+    assert made.blocks >= made.usable_blocks > 0
+    for concurrency in (1, 8, 64):
+        found = fit(made, 512, 256, concurrency)
+        assert found.running + found.waiting == concurrency
+        assert found.running <= min(8, found.fit)
+        assert found.binds != "nothing" or found.waiting == 0
+    assert fit(made, 4096, 4096, 4).binds == "max_len"
