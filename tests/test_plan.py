@@ -11,55 +11,11 @@ from conftest import Kvroom
 from kvroom.checkpoint.architecture import Architecture, Attention, State
 from kvroom.engines import engine, names
 from kvroom.errors import InputError
-from kvroom.matchup import Settings
-from kvroom.room import Ask, KvRoom, fit
+from kvroom.room import fit
+from rooms import GIB, dense, qwen_hybrid, room
 
 ROOT = Path(__file__).parent.parent
 HYBRID = ROOT / "examples" / "rtx5090-hybrid" / "model"
-GIB = 1 << 30
-
-
-def dense(layers: int, kv_heads: int, size: int, **more: Any) -> Architecture:
-    attention = Attention(
-        kind="full", layers=layers, kv_heads=kv_heads, key_dim=size, value_dim=size
-    )
-    return Architecture(family="llama", attention=(attention,), max_len=131_072, **more)
-
-
-def qwen_hybrid(draft: bool = False, **more: Any) -> Architecture:
-    """Qwen3.5 to 3.8 27B: 16 full layers, 48 of gated delta net."""
-    attention = Attention(kind="full", layers=16, kv_heads=4, key_dim=256, value_dim=256)
-    state = State(
-        kind="gated_delta_net",
-        layers=48,
-        conv_channels=10_240,
-        conv_columns=3,
-        recurrent=48 * 128 * 128,
-    )
-    head = Attention(kind="full", layers=1, kv_heads=4, key_dim=256, value_dim=256)
-    return Architecture(
-        family="qwen3_5_text",
-        attention=(attention,),
-        states=(state,),
-        ssm_dtype="float32",
-        draft=head if draft else None,
-        **more,
-    )
-
-
-def room(name: str, architecture: Architecture, available: float, **more: Any) -> KvRoom:
-    settings = {k: more.pop(k) for k in list(more) if k in Settings.__struct_fields__}
-    planner = engine(name).room
-    assert planner is not None
-    return planner(
-        Ask(
-            architecture=architecture,
-            settings=Settings(**settings),
-            available=int(available),
-            **more,
-        )
-    )
-
 
 # the founding case
 
@@ -144,8 +100,9 @@ def test_speculative_tokens_on_a_hybrid(
 ) -> None:
     """Each draft token is one more page of state in each group; the draft head one more layer."""
     made = room(
-        "vllm", qwen_hybrid(draft=True), 6.53 * GIB, max_len=4096, speculative_tokens=drafts
-    )
+        "vllm", qwen_hybrid(draft=True), 6.53 * GIB, max_len=4096, speculative_tokens=drafts,
+        slots=32,
+    )  # fmt: skip
 
     assert (made.block_tokens, made.blocks) == (block, blocks)
     assert fit(made, 474, 256, 64).fit == fits
@@ -227,7 +184,7 @@ def test_openvino_as_it_logged(size: int, blocks: int) -> None:
     made = room("openvino", smollm(), size)
 
     assert made.blocks == blocks
-    assert made.expected_log == {"KV cache: blocks": blocks, "tokens": 32 * blocks, "bytes": size}
+    assert list(made.expected_log.values()) == [blocks, 32 * blocks, size]
 
 
 # published figures with their inputs
@@ -252,37 +209,6 @@ def test_models_of_many_shapes_on_vllm() -> None:
     assert (llama.blocks, llama.tokens, llama.max_concurrency) == (5120, 81_920, 10.0)
     assert (gemma.blocks, gemma.tokens) == (16_384, 135_095)
     assert (v3.blocks, v3.tokens) == (4774, 305_536)
-
-
-def test_an_older_vllm_logged_tokens_otherwise() -> None:
-    """0.19 divided the pool by its groups: 290,864 where 33.04 requests of 32,768 fit."""
-    made = room(
-        "vllm", qwen_hybrid(), 1487 * 16 * 784 * 4096, max_len=32_768, version="0.19.0",
-        prefix_cache=False,
-    )  # fmt: skip
-
-    assert made.blocks == 1487
-    assert made.tokens == 290_864
-    assert round(made.max_concurrency or 0, 2) == 33.04
-
-
-def test_tensor_parallel_splits_heads_and_states() -> None:
-    """Two ranks, fp8: 1,568-token blocks of 1,024 B a token; 208 ids, 90 a request."""
-    made = room(
-        "vllm", qwen_hybrid(), 208 * 16 * 1568 * 1024, max_len=131_072, kv_cache_dtype="fp8",
-        tensor_parallel=2,
-    )  # fmt: skip
-
-    assert (made.block_tokens, made.blocks, made.tokens) == (1568, 208, 302_921)
-
-
-def test_nvfp4_keeps_a_scale_for_sixteen_elements() -> None:
-    made = room(
-        "vllm", qwen_hybrid(draft=True), 666 * 17 * 2832 * 1152, max_len=1_048_576,
-        kv_cache_dtype="nvfp4", speculative_tokens=2,
-    )  # fmt: skip
-
-    assert (made.block_tokens, made.blocks, made.tokens) == (2832, 666, 1_823_372)
 
 
 def test_a_length_that_does_not_fit_is_refused_with_one_that_does() -> None:
@@ -327,7 +253,8 @@ def test_every_room_is_sound(name: str) -> None:
     made = room(name, dense(32, 8, 128), 8 * GIB, slots=8, max_len=4096)
 
     assert made.tokens > 0
-    assert made.blocks >= made.usable_blocks > 0
+    assert all(pool.usable > 0 for pool in made.pools)
+    assert made.pool_bytes > 0
     for concurrency in (1, 8, 64):
         found = fit(made, 512, 256, concurrency)
         assert found.running + found.waiting == concurrency

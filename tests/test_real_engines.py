@@ -102,6 +102,36 @@ def test_engines_say_what_they_are_and_how_much_room_they_have(told: dict[str, A
         assert 0 < contender["facts"]["ready"]["at_s"] <= contender["time_to_ready_s"] + 0.1
 
 
+def test_the_plan_equals_what_the_servers_printed(told: dict[str, Any], folder: Path) -> None:
+    llamacpp, openvino = (
+        planned_beside_log(folder, name, told["contenders"][n]["start"]["model"], *words)
+        for n, (name, *words) in enumerate(
+            [("llamacpp", "--slots", "2", "--max-len", "256"), ("openvino", "--slots", "16")]
+        )
+    )
+
+    assert llamacpp == {
+        "llama_context: n_seq_max": (2, 2),
+        "llama_context: n_ctx": (512, 512),
+        "llama_kv_cache: size (MiB)": (11.25, 11.25),
+    }
+    assert openvino["KV cache: blocks"] == (6, 6)
+    assert openvino["KV cache: bytes"] == (6 * 437_760, 6 * 437_760)
+
+
+def planned_beside_log(
+    folder: Path, name: str, model: str, *words: str
+) -> dict[str, tuple[float, float]]:
+    """What ``kvroom plan`` sets beside the contender's log, figure by figure."""
+    log = folder / "r" / name / "engine.log"
+    engine = "vllm" if name.startswith("vllm") else name
+    done = run_kvroom(folder, "plan", model, "--engine", engine, "--log", log, *words, "--json")
+    assert done.returncode == 0, done.stderr
+    checks = [check for check in json.loads(done.stdout)["checks"] if check["source"]]
+    assert all(check["agrees"] for check in checks), checks
+    return {check["wording"]: (check["planned"], check["logged"]) for check in checks}
+
+
 def test_a_small_room_is_seen_from_outside(told: dict[str, Any]) -> None:
     """With two slots, two of six requests stream and the others wait for them."""
     at_six = {name: level for name, level in levels(told) if level["concurrency"] == 6}

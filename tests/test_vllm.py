@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from conftest import processes_about
-from test_real_engines import run_kvroom
+from test_real_engines import planned_beside_log, run_kvroom
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
 
@@ -56,6 +56,18 @@ def test_vllm_says_its_version_its_room_and_when_it_was_ready(told: dict[str, An
     assert vllm["facts"]["kv_bytes"]["value"] == 20 << 20
     assert vllm["facts"]["ready"]["at_s"] <= vllm["time_to_ready_s"] + 0.1
     assert "error" not in vllm["facts"]
+
+
+def test_the_plan_of_the_converted_weights_equals_the_log(
+    told: dict[str, Any], folder: Path
+) -> None:
+    """20 MiB of bfloat16: 28 blocks of 32 tokens, 1.75 requests of 512."""
+    words = ["--cpu", "--available", "20MiB", "--max-len", "512", "--block-size", "32"]
+    model = told["contenders"][0]["start"]["model"]
+    figures = planned_beside_log(folder, KEPT[0], model, *words)
+
+    assert figures["CPU KV cache size (tokens)"] == (896, 896)
+    assert figures["Maximum concurrency for 512 tokens per request"] == (1.75, 1.75)
 
 
 def test_a_starved_cache_makes_streams_fall_silent(told: dict[str, Any]) -> None:

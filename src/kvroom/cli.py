@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import click
 
 from kvroom import __version__
-from kvroom.errors import EXIT_BUG, EXIT_ENGINE, EXIT_VOID, InputError, KvroomError
+from kvroom.errors import EXIT_BUG, EXIT_ENGINE, EXIT_INPUT, EXIT_VOID, InputError, KvroomError
 
 if TYPE_CHECKING:
     from kvroom.store import Run
 
 P = ParamSpec("P")
 EXIT_STOPPED = 130
+COUNT = click.IntRange(1, 1 << 30)
 
 
 def _by_fault(command: Callable[P, None]) -> Callable[P, None]:
@@ -116,19 +117,23 @@ def report(run: Path, out: Path | None, as_json: bool) -> None:
 @click.option("--card", help="A card by name, such as 'RTX 5090'; memory is then estimated.")
 @click.option("--memory", help="Memory of the card, such as 24GiB.")
 @click.option("--available", help="Memory for the KV cache itself, from a log: 3.45GiB.")
-@click.option("--prompt", type=click.IntRange(1), default=512, show_default=True)
-@click.option("--output", type=click.IntRange(1), default=256, show_default=True)
+@click.option("--prompt", type=COUNT, default=512, show_default=True)
+@click.option("--output", type=COUNT, default=256, show_default=True)
 @click.option("--concurrency", default="1,8,32", show_default=True, help="Levels, by commas.")
-@click.option("--slots", type=click.IntRange(1), help="The most requests run at once.")
-@click.option("--max-len", type=click.IntRange(1), help="The most tokens of one request.")
+@click.option("--slots", type=COUNT, help="The most requests run at once.")
+@click.option("--max-len", type=COUNT, help="The most tokens of one request.")
 @click.option("--kv-cache-dtype", help="In the engine's spelling; several are compared without.")
 @click.option("--memory-fraction", type=float, help="The engine's share of the memory.")
-@click.option("--batch-tokens", type=click.IntRange(1), help="The most tokens of one step.")
-@click.option("--block-size", type=click.IntRange(1), help="Tokens in a page, if you choose it.")
+@click.option("--batch-tokens", type=COUNT, help="The most tokens of one step.")
+@click.option("--log", type=click.Path(path_type=Path), help="The engine's log: planned beside it.")
+@click.option("--block-size", type=COUNT, help="Tokens in a page, if you choose it.")
+@click.option("--state-slots", type=COUNT, help="SGLang's --max-mamba-cache-size.")
+@click.option("--max-utilization", is_flag=True, help="TensorRT-LLM's MAX_UTILIZATION policy.")
+@click.option("--windowed", is_flag=True, help="TensorRT-LLM: windows keep only their window.")
 @click.option("--prefix-cache/--no-prefix-cache", default=None)
 @click.option("--text-only", is_flag=True, help="Leave the vision or audio part out.")
-@click.option("--tensor-parallel", type=click.IntRange(1), default=1)
-@click.option("--speculative-tokens", type=click.IntRange(0), default=0)
+@click.option("--tensor-parallel", type=click.IntRange(1, 1024), default=1)
+@click.option("--speculative-tokens", type=click.IntRange(0, 64), default=0)
 @click.option("--cpu", "on_cpu", is_flag=True, help="The engine runs on a CPU.")
 @click.option("--explain", is_flag=True, help="Unfold the arithmetic, line by line.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
@@ -142,9 +147,26 @@ def plan(**given: Any) -> None:
     kvroom plan /models/Qwen3-8B --card 'RTX 4090' --prompt 474 --output 256 --concurrency 32
     kvroom plan model.gguf --engine llamacpp --slots 8 --max-len 4096 --explain
     """
-    from kvroom.report.planned import tell_plan
+    from kvroom.plan.answer import plan as answered
+    from kvroom.plan.asked import asked
+    from kvroom.plan.question import Planned
 
-    tell_plan(given)
+    questions = asked(given)
+    answers = [answered(question, name) for question, name in questions]
+    refused = not any(isinstance(answer, Planned) for answer in answers)
+    if given["as_json"]:
+        from kvroom.report.planned_data import as_data
+
+        data = [as_data(q, answer) for (q, _), answer in zip(questions, answers, strict=True)]
+        _print_json(data[0] if len(data) == 1 else data)
+    else:
+        from kvroom.report.planned import show_plan
+        from kvroom.report.terminal import console
+
+        out = console(stderr=refused)
+        show_plan(questions[0][0], answers, out, explain=given["explain"])
+    if refused:
+        sys.exit(EXIT_INPUT)
 
 
 @main.command()

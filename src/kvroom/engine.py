@@ -8,7 +8,7 @@ from typing import Any, Literal
 from kvroom.errors import InputError
 from kvroom.matchup import Settings
 from kvroom.records import Fact, LogLine, Source
-from kvroom.room import Plan, Share
+from kvroom.room import Plan, ShareFor
 
 Format = Literal["gguf", "safetensors"]
 Knob = Callable[[Any, Settings], Sequence[str]]
@@ -105,8 +105,10 @@ class Engine:
     """The engine's allocator; None where nothing is known of it."""
     kv_dtypes: tuple[str, ...] = ("auto",)
     """Data types of the cache that a plan compares unless one is named."""
-    share: Share | None = None
-    """What its memory fraction means; None where the cache is sized by other settings."""
+    share: ShareFor | None = None
+    """Its memory fraction; None where the cache is sized by other settings."""
+    takes_what_is_left: bool = True
+    """Whether the pool is made of what is left; else of what slots and lengths ask for."""
 
     def arguments(self, place: Place, settings: Settings, flags: Sequence[str]) -> list[str]:
         """The whole argument list; the verbatim flags come last, so they win."""

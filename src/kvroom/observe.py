@@ -5,6 +5,39 @@ import platform
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+
+class Device(msgspec.Struct, frozen=True):
+    """An accelerator of this machine."""
+
+    name: str
+    memory_bytes: int
+    """All of it, as its driver reports."""
+
+
+def devices() -> list[Device]:
+    """The NVIDIA cards of this machine; none where there is no driver, or it does not answer."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        return [
+            Device(
+                str(pynvml.nvmlDeviceGetName(handle)),
+                int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+            )
+            for handle in handles
+        ]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
 
 def describe_machine() -> dict[str, Any]:
     """The machine as a run records it."""

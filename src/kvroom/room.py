@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from kvroom.checkpoint.architecture import Architecture
+from kvroom.checkpoint.architecture import Architecture, Attention
 from kvroom.errors import InputError
 from kvroom.matchup import Settings
 
@@ -30,60 +30,125 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings
     available: int
     """Bytes for the cache, states included, on one rank."""
+    card_bytes: int | None = None
+    """Memory of one card, where it is known; engines choose defaults by it."""
+    card: str = ""
+    """Its name, where it is known."""
     version: str = ""
     tensor_parallel: int = 1
     speculative_tokens: int = 0
     on_cpu: bool = False
     block_tokens: int | None = None
     """Tokens in a page, where the user chooses them."""
+    state_slots: int | None = None
+    """Slots for recurrent states, where the user chooses them (SGLang)."""
+    overcommit: bool = False
+    """Admit requests whose end may not fit (TensorRT-LLM's MAX_UTILIZATION)."""
+    windowed: bool = False
+    """Let layers with a window keep only that (TensorRT-LLM's max_attention_window)."""
+
+    @property
+    def growing(self) -> tuple[Attention, ...]:
+        """Attention with a cache for every token, the draft head's included when it is used."""
+        found = tuple(a for a in self.architecture.attention if a.kind != "cross")
+        draft = self.architecture.draft
+        return (*found, draft) if self.speculative_tokens and draft is not None else found
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True):
+    """One pool that requests draw from, and what a request takes of it."""
+
+    limit: str
+    """Its name where it is what binds: ``kv``, ``state``, ``window``."""
+    usable: int
+    """Pages that requests can get."""
+    admission: Callable[[int, int], int]
+    """Prompt and output tokens -> pages that must be free for a request to start."""
+    end: Callable[[int, int], int]
+    """Prompt and output tokens -> pages it holds when it ends."""
+
+    def holds(self, prompt: int, output: int) -> int | None:
+        """Requests that run to their end side by side; None if they take nothing of this pool."""
+        end = self.end(prompt, output)
+        return self.usable // end if end else None
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """A figure that the engine's own log will print."""
+
+    fact: str
+    """As the adapter's ``read_log`` names it; empty where it does not read that line."""
+    wording: str
+    """As the engine calls it, with the unit it prints."""
+    value: int | float
+    """In that unit; a fraction is rounded as the engine rounds it."""
+    scale: int = 1
+    """What the unit is in the fact's own: 2**30 where GiB are printed and bytes are kept."""
+
+    def agrees(self, logged: float) -> bool:
+        """Whether a logged fact is this figure, within what printing rounds away."""
+        slack = 0.0051 * self.scale if isinstance(self.value, float) else 0
+        return abs(self.value * self.scale - logged) <= slack
 
 
 class KvRoom(msgspec.Struct, frozen=True, kw_only=True):
-    """The planned pool of one engine with one set of settings."""
+    """The planned pools of one engine with one set of settings."""
 
     bytes_per_token: int
     """Of all layers whose cache grows with every token, on one rank."""
-    fixed_bytes: int
-    """Taken before the first token: states in slots of their own."""
-    state_slots: int
+    pool_bytes: int
+    """What pages and states take together, on one rank."""
+    fixed_bytes: int = 0
+    """Of them, taken before the first token: states in slots of their own."""
+    state_slots: int = 0
     """How many such states there are; 0 where states live in the pool, or there are none."""
     blocks: int
-    """Pages of the pool, as the engine counts them."""
+    """Pages of the main pool, as the engine counts them."""
     block_tokens: int
     """Tokens of the growing layers in one page."""
     tokens: int
     """What the pool holds in tokens, as the engine counts."""
-    usable_blocks: int
-    """Pages that requests can get."""
-    slots: int | None
+    pools: tuple[Pages, ...]
+    """The main pool first."""
+    slots: int
     """The most requests the engine runs at once, whatever the room."""
     max_len: int
+    max_prompt: int | None = None
+    """The longest prompt, where steps of the engine must hold a whole one."""
     max_concurrency: float | None
     """Requests of full length that fit."""
-    admission_blocks: Callable[[int, int], int]
-    """Prompt and output tokens -> pages that must be free for a request to start."""
-    end_blocks: Callable[[int, int], int]
-    """Prompt and output tokens -> pages it holds when it ends."""
     reserves_end: bool
     """Whether a request is admitted only if its end fits too, so nothing is ever preempted."""
-    expected_log: Mapping[str, int | float | str]
-    """What the engine's own log calls a figure -> the figure."""
+    too_long: str
+    """What the engine does with a request that is longer than ``max_len``."""
+    expected: tuple[Expected, ...]
     arithmetic: tuple[str, ...]
     """The plan unfolded, one line a step, each with its source."""
+
+    @property
+    def expected_log(self) -> dict[str, int | float]:
+        """What the engine's own log calls a figure -> the figure."""
+        return {one.wording: one.value for one in self.expected}
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """What a room does to one load."""
 
     admission_blocks: int
+    pool: str
+    """The pool of which the fewest requests find enough."""
     blocks_per_request: int
+    """Pages of that pool that a request holds when it ends."""
     fit: int
-    """Requests that run to their end side by side, by the pool alone."""
+    """Requests that run to their end side by side, by the pools alone."""
     running: int
-    """Of the asked concurrency, how many run at once."""
+    """Of the asked concurrency, how many run at once, to the end."""
     waiting: int
+    preempted: int
+    """Of the waiting, how many are let in first and pushed out as the others grow."""
     binds: str
-    """What keeps the others waiting: ``kv``, ``slots``, ``max_len``; ``nothing`` if none wait."""
+    """What keeps the others waiting: a pool's name, ``slots``, ``max_len``, ``batch_tokens``
+    (no step holds the prompt); ``nothing`` if none wait."""
 
 
 Plan = Callable[[Ask], KvRoom]
@@ -95,42 +160,73 @@ class Share(msgspec.Struct, frozen=True):
     """What an engine's memory fraction is a fraction of.
 
     ``total``: of the whole card, for everything. ``rest``: of what weights and activations leave,
-    for the pool. ``static``: of the memory free at the start, for weights and pool.
+    for the pool. ``static``: of the memory free at the start, for weights and pool. Its largest
+    step sizes the activations.
     """
 
     of: ShareOf
-    default: float
+    fraction: float
+    step_tokens: int
+    step_requests: int
+    workspace_gib: tuple[float, float]
+    """What its kernels keep for themselves, at least and at most."""
+    graphs: bool = True
+    """Whether it captures CUDA graphs."""
+
+
+ShareFor = Callable[[Ask], Share]
+"""What an engine takes of a card for an ask."""
 
 
 def fit(room: KvRoom, prompt: int, output: int, concurrency: int) -> Fit:
     """How many requests of these lengths run and wait when so many arrive together."""
     if prompt + output > room.max_len:
-        return Fit(
-            admission_blocks=0,
-            blocks_per_request=0,
-            fit=0,
-            running=0,
-            waiting=concurrency,
-            binds="max_len",
-        )
-    start, end = room.admission_blocks(prompt, output), room.end_blocks(prompt, output)
-    fits = room.usable_blocks // end if end else concurrency
-    slots = room.slots if room.slots is not None else concurrency
-    running = min(concurrency, fits, slots)
+        return _refused("max_len", concurrency)
+    if room.max_prompt is not None and prompt > room.max_prompt:
+        return _refused("batch_tokens", concurrency)
+    held = [(pool.holds(prompt, output), pool) for pool in room.pools]
+    fits, tightest = min(
+        ((number, pool) for number, pool in held if number is not None),
+        key=lambda pair: pair[0],
+        default=(concurrency, room.pools[0]),
+    )
+    running = min(concurrency, fits, room.slots)
+    admitted = min(concurrency, room.slots, _admitted(room, prompt, output))
     return Fit(
-        admission_blocks=start,
-        blocks_per_request=end,
+        pool=tightest.limit,
+        admission_blocks=tightest.admission(prompt, output),
+        blocks_per_request=tightest.end(prompt, output),
         fit=fits,
         running=running,
         waiting=concurrency - running,
-        binds=_binds(running, concurrency, fits, slots),
+        preempted=max(0, admitted - running),
+        binds=_binds(running, concurrency, fits, room.slots, tightest.limit),
     )
 
 
-def _binds(running: int, concurrency: int, fits: int, slots: int) -> str:
+def _refused(why: str, concurrency: int) -> Fit:
+    return Fit(
+        pool="",
+        admission_blocks=0,
+        blocks_per_request=0,
+        fit=0,
+        running=0,
+        waiting=concurrency,
+        preempted=0,
+        binds=why,
+    )
+
+
+def _admitted(room: KvRoom, prompt: int, output: int) -> int:
+    """How many start together before any of them has grown."""
+    starts = ((pool.admission(prompt, output), pool.usable) for pool in room.pools)
+    return min((usable // pages for pages, usable in starts if pages), default=room.slots)
+
+
+def _binds(running: int, concurrency: int, fits: int, slots: int, limit: str) -> str:
     if running == concurrency:
         return "nothing"
-    return "kv" if fits < slots else "slots"
+    return limit if fits < slots else "slots"
 
 
 def ceil_div(value: int, by: int) -> int:

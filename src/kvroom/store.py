@@ -167,11 +167,7 @@ class Run:
         """What the engine printed in one launch, streamed, with arrival times."""
         if not files.log.exists():
             return
-        with files.log.open("rb") as log, _open_times(files.times) as times:
-            for number, line in enumerate(_bounded_lines(log), start=1):
-                text = line.decode("utf-8", errors="replace").rstrip("\r\n").rpartition("\r")[2]
-                stamp = times.readline().strip()
-                yield LogLine(number, text, int(stamp) / 1e9 if stamp.isdigit() else None)
+        yield from log_lines(files.log, files.times)
 
     # how it came out
 
@@ -224,6 +220,15 @@ class StartFiles:
         write_whole(self.command, _pretty(start))
 
 
+def log_lines(log: Path, times: Path | None = None) -> Iterator[LogLine]:
+    """The lines of a log, overlong ones cut, with their times where a file keeps them."""
+    with log.open("rb") as lines, _open_times(times) as stamps:
+        for number, line in enumerate(_bounded_lines(lines), start=1):
+            text = line.decode("utf-8", errors="replace").rstrip("\r\n").rpartition("\r")[2]
+            stamp = stamps.readline().strip()
+            yield LogLine(number, text, int(stamp) / 1e9 if stamp.isdigit() else None)
+
+
 def write_whole(file: Path, data: bytes) -> None:
     """Write a file so that a kill at any moment leaves the old one or the new one."""
     partial = file.with_name(file.name + ".partial")
@@ -261,8 +266,8 @@ def _lower(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _open_times(file: Path) -> Iterator[Any]:
-    with file.open("rb") if file.exists() else io.BytesIO() as times:
+def _open_times(file: Path | None) -> Iterator[Any]:
+    with file.open("rb") if file is not None and file.exists() else io.BytesIO() as times:
         yield times
 
 

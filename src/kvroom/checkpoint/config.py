@@ -6,11 +6,16 @@ from typing import Any
 
 import msgspec
 
+from kvroom.checkpoint.tensors import MALFORMED, shown
 from kvroom.errors import InputError
 
 MAX_CONFIG_BYTES = 8 << 20
 MAX_COUNT = 1 << 24
 """No dimension, head or layer count of a model comes near this."""
+
+MAX_LEVELS = 8
+MAX_WORD = 200
+WRITTEN_BY = "take config.json as the model's authors published it"
 
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config")
 
@@ -26,26 +31,31 @@ class Config:
     @classmethod
     def read(cls, path: Path) -> "Config":
         """The configuration in a file; InputError if there is none."""
+        return cls.parse(read_bounded(path, MAX_CONFIG_BYTES), str(path))
+
+    @classmethod
+    def parse(cls, text: bytes, file: str) -> "Config":
+        """The configuration in a text; InputError if it is not a JSON object."""
         try:
-            if path.stat().st_size > MAX_CONFIG_BYTES:
-                raise InputError(f"{path} is larger than {MAX_CONFIG_BYTES >> 20} MiB")
-            values = msgspec.json.decode(path.read_bytes())
-        except OSError as error:
-            raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise InputError(f"{path} is not JSON: {error}") from None
+            values = msgspec.json.decode(text)
+        except MALFORMED as error:
+            raise InputError(f"{file} is not JSON: {error}", WRITTEN_BY) from None
         if not isinstance(values, dict):
-            raise InputError(f"{path} does not hold an object")
-        return cls(values, str(path))
+            raise InputError(f"{file} does not hold an object", WRITTEN_BY)
+        return cls(values, file)
 
     @property
     def text(self) -> "Config":
         """The part that describes the language model; itself where there is no wrapper."""
-        for name in TEXT_PARTS:
-            inner = self.values.get(name)
-            if isinstance(inner, dict):
-                return Config(inner, self.file, f"{self.level}{name}.").text
-        return self
+        found = self
+        for _ in range(MAX_LEVELS):
+            name = next((part for part in TEXT_PARTS if found.has(part)), None)
+            if name is None:
+                return found
+            if not isinstance(found.values[name], dict):
+                raise found.wrong(name, "it is not an object")
+            found = found.inner(name)
+        raise self.wrong(TEXT_PARTS[0], "it lies absurdly deep")
 
     def has(self, key: str) -> bool:
         """Whether a key is given and not null."""
@@ -57,19 +67,23 @@ class Config:
             if self.has(key):
                 value = self.values[key]
                 if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                    raise self.wrong(key, f"{value!r} is not a positive whole number")
+                    raise self.wrong(key, f"{shown(value)} is not a positive whole number")
                 if value > MAX_COUNT:
-                    raise self.wrong(key, f"{value} is absurdly large")
+                    raise self.wrong(key, f"{shown(value)} is absurdly large")
                 return value
         if default is None:
-            raise InputError(f"{self.file} has no {self.level}{keys[0]}")
+            raise InputError(f"{self.file} has no {self.level}{keys[0]}", WRITTEN_BY)
         return default
 
     def word(self, key: str) -> str | None:
-        """A text, or None."""
+        """A text of one line, or None."""
         value = self.values.get(key)
-        if value is not None and not isinstance(value, str):
-            raise self.wrong(key, f"{value!r} is not a text")
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise self.wrong(key, f"{shown(value)} is not a text")
+        if len(value) > MAX_WORD or not value.isprintable():
+            raise self.wrong(key, f"{shown(value)} is not a word")
         return value
 
     def words(self, key: str) -> Sequence[str] | None:
@@ -97,4 +111,16 @@ class Config:
 
     def wrong(self, key: str, why: str) -> InputError:
         """The error that a key cannot be right."""
-        return InputError(f"{self.file}: {self.level}{key}: {why}")
+        return InputError(f"{self.file}: {self.level}{key}: {why}", WRITTEN_BY)
+
+
+def read_bounded(path: Path, most: int) -> bytes:
+    """The bytes of a file; InputError if it cannot be read, or has more than ``most``."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise InputError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    if len(data) > most:
+        raise InputError(f"{path} is larger than {most >> 20} MiB")
+    return data

@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -11,21 +12,34 @@ from kvroom.checkpoint.tensors import Tensor
 
 Part = Literal["layers", "experts", "embeddings", "head", "encoder", "draft", "other"]
 
+_LAYER = re.compile(r"(?:^|\.)(?:layers|blk|h|blocks)\.(\d+)\.")
+_EXPERTS = re.compile(
+    r"(?:^|\.)experts\.|block_sparse_moe\.(?:input|output)_linear\.|"
+    r"(?:^|\.)ffn_\w+_exps\.|(?:^|\.)ffn_(?:gate|up|down)\.\d"
+)
 _PARTS: tuple[tuple[Part, re.Pattern[str]], ...] = (
-    ("draft", re.compile(r"(^|\.)(mtp|mtp_layers|nextn|eagle|medusa)[._]")),
     (
         "encoder",
         re.compile(
-            r"(^|\.)(visual|vision_\w+|vision|audio_\w+|audio|image_\w+|multi_modal_projector|"
-            r"mm_projector|mlp1|aligner)\."
+            r"^(?:v|a|mm)\.|"  # GGUF
+            r"(?:^|\.)(?:visual\w*|vision\w*|audio\w*|image_\w+|embed_(?:vision|audio)|"
+            r"embed_tokens_extend|\w*projector|mlp1|aligner|connector|resampler|vpm|apm|sam_model|"
+            r"patch_merger|talker|token2wav|code2wav|tts)\."
         ),
     ),
-    ("head", re.compile(r"(^|\.)lm_head\.")),
-    ("embeddings", re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings|embeddings|token_embd)\b")),
-    ("experts", re.compile(r"\.experts\.")),
-    ("layers", re.compile(r"(^|\.)(layers|blk|h)\.\d+\.")),
+    ("draft", re.compile(r"(?:^|\.)(?:mtp|nextn|eagle|medusa)[._]")),
+    (
+        "head",
+        re.compile(r"(?:^|\.)(?:lm_head|embed_out|output_layer)\.|(?:^|language_model\.)output\."),
+    ),
+    (
+        "embeddings",
+        re.compile(
+            r"(?:^|\.)(?:embed_tokens|embed_tokens_per_layer|tok_embeddings|wte|wpe|embed_in|"
+            r"word_embeddings|embeddings?|token_embd|per_layer_token_embd)\."
+        ),
+    ),
 )
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,8 +72,21 @@ def weights_of(tensors: Iterable[Tensor], depth: int | None = None) -> Weights:
 
 
 def part_of(name: str, depth: int | None = None) -> Part:
-    """Which part a tensor belongs to, by its name."""
+    """Which part a tensor belongs to, by its name.
+
+    What stands before the number of a layer says whose layer it is: an encoder has layers too.
+    """
     layer = _LAYER.search(name)
-    if depth is not None and layer is not None and int(layer[1]) >= depth:
+    if layer is None:
+        return _named(name)
+    owner = _named(name[: layer.start() + 1])
+    if owner in ("encoder", "draft"):
+        return owner
+    if depth is not None and int(layer[1]) >= depth:
         return "draft"
+    return "experts" if _EXPERTS.search(name, layer.end() - 1) else "layers"
+
+
+@lru_cache(maxsize=1024)
+def _named(name: str) -> Part:
     return next((part for part, pattern in _PARTS if pattern.search(name)), "other")

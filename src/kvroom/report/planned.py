@@ -1,169 +1,56 @@
-"""``kvroom plan`` for people and programs: options -> question -> table, arithmetic, JSON."""
+"""A plan for people: one table over engines and cache types, and what to change."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-import click
-import msgspec
+from rich.console import Console
+from rich.text import Text
 
-from kvroom import engines
-from kvroom.checkpoint.read import Checkpoint, read_checkpoint
-from kvroom.errors import InputError
-from kvroom.matchup import Settings
-from kvroom.memory import Span, card
-from kvroom.plan import Planned, Question, as_data, plan
+from kvroom.memory import Before
+from kvroom.plan.question import Change, Check, Planned, Question, Refused
 from kvroom.report.table import NOTHING, Cell, Table
-from kvroom.report.terminal import clean, console, rich_table
-from kvroom.room import fit
-from kvroom.units import parse_bytes, show_bytes
+from kvroom.report.terminal import clean, rich_table
+from kvroom.units import show_bytes
 
-SETTINGS = ("slots", "max_len", "kv_cache_dtype", "memory_fraction", "batch_tokens", "prefix_cache")
-
-
-def tell_plan(given: Mapping[str, Any]) -> None:
-    """Print the plan that the options ask for."""
-    checkpoint = read_checkpoint(given["model"])
-    question = _question(given, checkpoint)
-    names = given["engine_names"] or _applicable(given["model"])
-    answers = [
-        (name, _answered(dtyped, name))
-        for name in names
-        for dtyped in _by_dtype(question, name, given["kv_cache_dtype"])
-    ]
-    if not any(isinstance(answer, Planned) for _, answer in answers):
-        raise next(answer for _, answer in answers if isinstance(answer, InputError))
-    if given["as_json"]:
-        _print_json(question, answers)
-    else:
-        _print_table(question, answers, explain=given["explain"])
+Answers = Sequence[Planned | Refused]
+LAYERS = {"gated_delta_net": "gated delta net", "kda": "Kimi delta attention",
+          "short_conv": "short convolution", "mla": "MLA", "cross": "cross-attention",
+          "sliding": "sliding window", "chunked": "chunked local"}  # fmt: skip
 
 
-def _question(given: Mapping[str, Any], checkpoint: Checkpoint) -> Question:
-    settings = {name: given[name] for name in SETTINGS if given[name] is not None}
-    fraction = settings.get("memory_fraction")
-    if fraction is not None and not 0 < fraction <= 1:
-        raise InputError(f"--memory-fraction {fraction} is not between 0 and 1")
-    if given["text_only"]:
-        settings["text_only"] = True
-    return Question(
-        checkpoint=checkpoint,
-        settings=Settings(**settings),
-        prompt=given["prompt"],
-        output=given["output"],
-        concurrency=_levels(given["concurrency"]),
-        available=_size(given["available"], "--available"),
-        memory=_memory(given),
-        version=given["engine_version"],
-        tensor_parallel=given["tensor_parallel"],
-        speculative_tokens=given["speculative_tokens"],
-        on_cpu=given["on_cpu"],
-        block_tokens=given["block_size"],
-    )
-
-
-def _levels(text: str) -> tuple[int, ...]:
-    try:
-        levels = tuple(int(word) for word in text.split(","))
-    except ValueError:
-        levels = ()
-    if not levels or min(levels) < 1:
-        raise InputError(f"--concurrency {text!r} is not a list of numbers", "such as 1,8,32")
-    return levels
-
-
-def _size(text: str | None, option: str) -> int | None:
-    if text is None:
-        return None
-    try:
-        return int(parse_bytes(int(text) if text.isdigit() else text))
-    except ValueError as error:
-        raise InputError(f"{option}: {error}") from None
-
-
-def _memory(given: Mapping[str, Any]) -> Span | None:
-    if given["card"] and given["memory"]:
-        raise InputError("name either --card or --memory")
-    if given["card"]:
-        return card(given["card"]).memory
-    size = _size(given["memory"], "--memory")
-    return Span(size, size) if size is not None else None
-
-
-def _applicable(model: str) -> list[str]:
-    wanted = "gguf" if model.endswith(".gguf") else "safetensors"
-    known = [engines.engine(name) for name in engines.names()]
-    return [e.name for e in known if e.room and wanted in (e.formats or ("safetensors",))]
-
-
-def _by_dtype(question: Question, name: str, dtype: str | None) -> list[Question]:
-    dtypes: Sequence[str] = (dtype,) if dtype else engines.engine(name).kv_dtypes
-    return [
-        msgspec.structs.replace(
-            question,
-            settings=msgspec.structs.replace(question.settings, kv_cache_dtype=one),
-        )
-        for one in dtypes
-    ]
-
-
-def _answered(question: Question, name: str) -> Planned | InputError:
-    try:
-        return plan(question, name)
-    except InputError as error:
-        return error
-
-
-Answers = Sequence[tuple[str, Planned | InputError]]
-
-
-def _print_json(question: Question, answers: Answers) -> None:
-    """One engine and one dtype at the top level; otherwise a list."""
-    data = [
-        as_data(question, answer)
-        if isinstance(answer, Planned)
-        else {"engine": name, "error": str(answer), "hint": answer.hint}
-        for name, answer in answers
-    ]
-    text = msgspec.json.encode(data[0] if len(data) == 1 else data)
-    click.echo(msgspec.json.format(text).decode())
-
-
-def _print_table(question: Question, answers: Answers, *, explain: bool) -> None:
-    out = console(stderr=False)
-    planned = [answer for _, answer in answers if isinstance(answer, Planned)]
-    out.print(rich_table(_table(question, planned)))
-    for line in _advice(question, planned):
-        out.print(clean(line), soft_wrap=True, markup=False)
-    for name, answer in answers:
-        if isinstance(answer, InputError):
-            hint = f" ({answer.hint})" if answer.hint else ""
-            out.print(clean(f"! {name}: {answer}{hint}"), soft_wrap=True, markup=False)
-    for guess in question.checkpoint.architecture.guesses:
-        out.print(clean(f"! a guess: {guess}"), soft_wrap=True, markup=False)
+def show_plan(question: Question, answers: Answers, out: Console, *, explain: bool) -> None:
+    """Print the answers; with ``explain`` the arithmetic behind each, line by line."""
+    planned = [answer for answer in answers if isinstance(answer, Planned)]
+    request = f"requests of {question.prompt} + {question.output} tokens"
+    title = f"{question.checkpoint.name}: how many {request} run at once, as planned"
+    out.print(Text(clean(title), style="bold"))
+    if planned:
+        out.print(rich_table(planned_table(question, planned)))
+    for line in _lines(question, answers):
+        out.print(Text(clean(line)), soft_wrap=not out.is_terminal)
+    for one in planned:
+        if one.checks:
+            out.print(rich_table(_checks_table(one)))
     if explain:
         for one in planned:
-            out.print(f"\n{one.engine}, {one.settings.kv_cache_dtype}", markup=False)
-            for line in (*one.room.arithmetic, *_expected(one)):
-                out.print(f"  {clean(line)}", soft_wrap=True, markup=False)
+            out.print()
+            out.print(Text(f"{_name(one)}:", style="bold"))
+            for line in (*_memory(one), *one.room.arithmetic, *_expected(one)):
+                out.print(Text(f"  {clean(line)}"), soft_wrap=not out.is_terminal)
 
 
-def _expected(one: Planned) -> list[str]:
-    return [f"its log will say: {name}: {value}" for name, value in one.room.expected_log.items()]
-
-
-def _table(question: Question, planned: Sequence[Planned]) -> Table:
-    levels = question.concurrency
-    request = f"{question.prompt} + {question.output} tokens"
+def planned_table(question: Question, planned: Sequence[Planned]) -> Table:
+    """Engine and cache type x pool, what a request holds, how many run at each concurrency."""
     return Table(
-        title=f"{question.checkpoint.name}: how many requests of {request} run at once",
+        title="",
         columns=[
             ("engine", ""),
             ("KV", "dtype"),
+            ("pool", "GiB"),
             ("pool", "tokens"),
             ("pages of", "tokens"),
-            ("a request", "holds"),
+            ("holds", "each"),
             ("fit", ""),
-            *(("running", f"of {level}") for level in levels),
+            *(("run", f"of {level}") for level in question.concurrency),
             ("binds", ""),
         ],
         rows=[_row(one) for one in planned],
@@ -171,39 +58,165 @@ def _table(question: Question, planned: Sequence[Planned]) -> Table:
 
 
 def _row(one: Planned) -> list[Cell]:
-    room, first = one.room, one.fits[0][0]
     low, high = one.rooms[0], one.rooms[-1]
-    fits = sorted({f.fit for f in one.fits[0]})
+    first, last = one.fits[0][0], one.fits[0][-1]
+    of = f" {first.pool}" if first.pool != low.pools[0].limit else ""
+    held = f"{first.blocks_per_request:,}{of}" if first.blocks_per_request else NOTHING
     return [
         Cell(one.engine),
-        Cell(str(one.settings.kv_cache_dtype)),
-        Cell(_span(low.tokens, high.tokens)),
-        Cell(f"{room.blocks:,} x {room.block_tokens}"),
-        Cell(f"{first.blocks_per_request}" if first.blocks_per_request else NOTHING),
-        Cell(_span(fits[0], fits[-1])),
-        *(Cell(_span(many[0].running, many[-1].running)) for many in one.fits),
+        Cell(str(one.ask.settings.kv_cache_dtype)),
+        Cell(_gib(low.pool_bytes, high.pool_bytes)),
+        Cell(_counts(low.tokens, high.tokens)),
+        Cell(f"{_counts(low.blocks, high.blocks)} x {low.block_tokens:,}"),
+        Cell(held),
+        Cell(_counts(first.fit, last.fit)),
+        *(Cell(_counts(few[0].running, few[-1].running)) for few in one.fits),
         Cell(one.fits[-1][0].binds),
     ]
 
 
-def _span(low: int, high: int) -> str:
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+def _counts(low: int, high: int) -> str:
+    """A count whole; an interval to three digits or so, since more would claim too much."""
+    return f"{low:,}" if low == high else _span(_short(low), _short(high))
 
 
-def _advice(question: Question, planned: Sequence[Planned]) -> list[str]:
-    """What to change, where the arithmetic shows a better number of slots."""
-    lines = []
+def _short(count: int) -> str:
+    for scale, letter in ((1e6, "M"), (1e3, "k")):
+        if count >= scale:
+            return f"{count / scale:.3g}{letter}"
+    return str(count)
+
+
+def _gib(low: int, high: int) -> str:
+    digits = 2 if low == high else 1
+    return _span(f"{low / 2**30:.{digits}f}", f"{high / 2**30:.{digits}f}")
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low}-{high}"
+
+
+def _name(answer: Planned | Refused) -> str:
+    return f"{answer.engine} {answer.ask.settings.kv_cache_dtype or ''}".rstrip()
+
+
+def _lines(question: Question, answers: Answers) -> Iterator[str]:
+    """The model, what to change, what is estimated, what does not start, what is guessed."""
+    yield _model(question)
     highest = max(question.concurrency)
-    for one in planned:
-        if one.best_slots is not None:
-            now = fit(one.room, question.prompt, question.output, highest).running
-            lines.append(
-                f"{one.engine}, {one.settings.kv_cache_dtype}: with {one.best_slots} slots "
-                f"{one.best_running} of {highest} run instead of {now}."
-            )
-        if one.before is not None:
-            lines.append(
-                f"{one.engine}: the pool is estimated at {show_bytes(one.before.available.low)} to "
-                f"{show_bytes(one.before.available.high)}; --available replaces the estimate."
-            )
-    return list(dict.fromkeys(lines))
+    for answer in answers:
+        if isinstance(answer, Planned):
+            yield from _remarks(answer, highest)
+        if answer.changes:
+            yield f"{_name(answer)}: {told(answer.changes, highest)}"
+    yield from _refusals([answer for answer in answers if isinstance(answer, Refused)])
+    if any(isinstance(answer, Planned) and len(answer.rooms) > 1 for answer in answers):
+        yield "Pools given as intervals are estimates; --available or --log replaces them."
+    yield from (f"! a guess: {guess}" for guess in question.checkpoint.architecture.guesses)
+
+
+def told(changes: Sequence[Change], highest: int) -> str:
+    """``23 of 32 run; 32 with kv_cache_dtype: fp8, 28 with slots: 28.``"""
+    best = sorted(changes, key=lambda change: -change.running)
+    others = ", ".join(f"{c.running} with {c.setting}: {_value(c.value)}" for c in best)
+    now = best[0].instead_of
+    return f"{f'{now} of {highest} run' if now is not None else 'none runs'}; {others}."
+
+
+def _value(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _remarks(one: Planned, highest: int) -> Iterator[str]:
+    last = one.fits[-1][0]
+    if one.at_worst:
+        yield f"! {_name(one)} may not start: {one.at_worst}."
+    if last.preempted:
+        yield (
+            f"{_name(one)}: of {highest}, {last.running + last.preempted} are let in, and "
+            f"{last.preempted} pushed out again as the others grow."
+        )
+    if last.binds == "max_len":
+        yield f"{_name(one)}: a request is longer than {one.room.max_len:,}: {one.room.too_long}."
+    if last.binds == "batch_tokens":
+        yield f"{_name(one)}: no step holds a prompt of more than {one.room.max_prompt:,} tokens."
+
+
+def _refusals(refused: Sequence[Refused]) -> Iterator[str]:
+    """Each reason once, with all that it stops."""
+    stopped: dict[tuple[str, str], list[str]] = {}
+    for one in refused:
+        stopped.setdefault((one.why, one.hint), []).append(_name(one))
+    for (why, hint), names in stopped.items():
+        yield f"! {', '.join(names)}: {why}{f' ({hint})' if hint else ''}."
+
+
+def _model(question: Question) -> str:
+    """Layers by kind and weights by part."""
+    made = question.checkpoint.architecture
+    kinds = [(layer.layers, LAYERS.get(layer.kind, layer.kind)) for layer in made.attention]
+    kinds += [(state.layers, LAYERS.get(state.kind, state.kind)) for state in made.states]
+    layers = " + ".join(f"{count} {kind}" for count, kind in kinds)
+    weights = question.checkpoint.weights
+    if weights is None:
+        return f"{made.family}: {layers} layers; no weights to weigh."
+    parts = sorted(weights.parts.items(), key=lambda pair: -pair[1])
+    told = ", ".join(f"{part} {show_bytes(size)}" for part, size in parts)
+    return f"{made.family}: {layers} layers; weights {show_bytes(weights.total)} ({told})."
+
+
+def _checks_table(one: Planned) -> Table:
+    return Table(
+        title=f"{_name(one)}: planned beside logged",
+        columns=[("figure", ""), ("planned", ""), ("logged", ""), ("agree", ""), ("line", "")],
+        rows=[_check_row(check) for check in one.checks],
+    )
+
+
+def _check_row(check: Check) -> list[Cell]:
+    expected, logged = check.expected, check.logged
+    value = logged.value if logged is not None else None
+    shown = f"{value / expected.scale:,.10g}" if isinstance(value, float) else NOTHING
+    agrees = {True: "yes", False: "no", None: NOTHING}[check.agrees]
+    return [
+        Cell(expected.wording),
+        Cell(f"{expected.value:,}"),
+        Cell(shown),
+        Cell(agrees, "bad" if check.agrees is False else ""),
+        Cell(str(logged.source) if logged is not None else NOTHING),
+    ]
+
+
+def _memory(one: Planned) -> Iterator[str]:
+    """What is gone before the pool."""
+    before = one.before
+    if before is None:
+        yield f"{one.rooms[0].pool_bytes:,} B of pages and states"
+        return
+    yield _interval("card", before.total.low, before.total.high)
+    yield f"weights: {show_bytes(before.weights)}, from the checkpoint's headers"
+    for name, span in _estimated(before):
+        yield _interval(f"{name} (estimated)", span[0], span[1])
+    yield f"fraction {before.share.fraction} of {WHOLE[before.share.of]}"
+    yield _interval("left for the pool", before.available.low, before.available.high)
+
+
+WHOLE = {
+    "total": "the whole card",
+    "rest": "what is left beside weights and activations",
+    "static": "what is free at the start, weights included",
+}
+
+
+def _estimated(before: Before) -> Iterator[tuple[str, tuple[int, int]]]:
+    for name in ("activations", "workspace", "graphs", "context"):
+        span = getattr(before, name)
+        yield name, (span.low, span.high)
+
+
+def _interval(name: str, low: int, high: int) -> str:
+    return f"{name}: {_span(show_bytes(low), show_bytes(high)).replace('-', ' to ')}"
+
+
+def _expected(one: Planned) -> list[str]:
+    return [f"its log will say: {name}: {value:,}" for name, value in one.room.expected_log.items()]

@@ -12,6 +12,8 @@ MARKS = {"": " ", "best": "*", "alike": "=", "bad": "!"}
 STYLES = {"": "", "best": "bold green", "alike": "green", "bad": "bold red"}
 PIPED_WIDTH = 120
 SHOWN_LINES = 5
+NAME_WIDTH = 12
+"""Names are folded, but not to fewer characters than this."""
 
 
 def console(*, stderr: bool) -> Console:
@@ -39,7 +41,8 @@ def rich_table(table: Table) -> RichTable:
     """A table with marks in characters, narrow enough for 80 columns."""
     made = RichTable(title=table.title, title_justify="left", title_style="bold")
     made.box, made.padding = box.SIMPLE_HEAD, (0, 0)
-    made.add_column(table.columns[0][0], overflow="fold")
+    longest = max((len(row[0].text) for row in table.rows), default=0)
+    made.add_column(table.columns[0][0], overflow="fold", min_width=min(longest, NAME_WIDTH))
     marked = [any(row[n].mark for row in table.rows) for n in range(len(table.columns))]
     for number, (first, second) in enumerate(table.columns[1:], start=1):
         space = MARKS[""] if marked[number] else ""

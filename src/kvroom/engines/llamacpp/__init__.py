@@ -4,13 +4,11 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from kvroom.cells import share
 from kvroom.engine import Dialect, Engine, Home, Place, Probes, Tokenizer, log_reader
-from kvroom.engines.llamacpp.room import plan
+from kvroom.engines.llamacpp.room import AUTO_SLOTS, plan
 from kvroom.matchup import Settings
 from kvroom.records import Fact, LogLine
-
-AUTO_SLOTS = 4
-"""Slots llama-server takes when ``-np`` is not given."""
 
 MEMORY_LINES = "4"
 """The verbosity from which the library prints its buffer sizes."""
@@ -45,6 +43,7 @@ _read = log_reader(
     r"model buffer size =\s*(?P<weights_bytes__MiB>[\d.]+) MiB",
     r"llama_kv_cache: size =\s*(?P<cache_bytes__MiB>[\d.]+) MiB \(\s*(?P<cells>\d+) cells,"
     r"\s*\d+ layers,\s*\d+/(?P<streams>\d+) seqs\), K \((?P<kv_cache_dtype>\w+)\)",
+    r"llama_memory_recurrent: size =\s*(?P<state_bytes__MiB>[\d.]+) MiB",
     r"(?P<ready>listening on http\S+)",
     r"(?P<error>Context size has been exceeded|failed to find free space in the KV cache)",
     r" E (?P<error>.*\S)",
@@ -101,4 +100,6 @@ ENGINE = Engine(
     read_log=read_log,
     room=plan,
     kv_dtypes=("f16", "q8_0"),
+    share=share,
+    takes_what_is_left=False,
 )

@@ -1,86 +1,87 @@
-"""llama.cpp's KV room, planned: cells per slot, states per slot, all allocated at the start.
+"""llama.cpp's KV room, planned: all of it is allocated at the start, whether used or not.
 
-Formulas: llama-context.cpp (padding, division among slots), llama-kv-cache.cpp and
-llama-kv-cache-iswa.cpp (cells), llama-hparams.cpp (states), commit 0c1e57098.
+With a number of slots each has cells of its own. Left alone, llama-server takes four slots that
+share one cache ("unified"): each may then fill what the others leave, and when nothing is left
+every running request fails. Formulas: llama-context.cpp (padding, division), commit 0c1e57098.
 """
 
-from kvroom.checkpoint.architecture import Attention
+from kvroom.cells import cells_of, known_dtype, padded, state_bytes, token_bytes
 from kvroom.errors import InputError
-from kvroom.room import Ask, KvRoom
+from kvroom.room import Ask, Expected, KvRoom, Pages
 
-PAD = 256
 AUTO_SLOTS = 4
-MICRO_BATCH = 512
 MIB = 1 << 20
-F32 = 4
-
-BITS = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5,
-        "q4_0": 4.5, "iq4_nl": 4.5}  # fmt: skip
-"""Per element, scales included: a q8_0 block is 34 bytes for 32 elements."""
 
 
 def plan(ask: Ask) -> KvRoom:
     """The room for an ask. ``available`` does not size it: llama.cpp allocates what is asked."""
+    dtype = known_dtype("llama.cpp", ask.settings.kv_cache_dtype)
+    unified = ask.settings.slots is None
     slots = ask.settings.slots or AUTO_SLOTS
-    length = ask.settings.max_len or ask.architecture.max_len
-    if length is None:
-        raise InputError("the model does not say how long a request may be", "give --max-len")
-    dtype = (ask.settings.kv_cache_dtype or "f16").lower()
-    if dtype not in BITS:
-        raise InputError(f"llama.cpp has no cache type {dtype!r}", "known: " + ", ".join(BITS))
-    cells = _padded(length)
+    context = _context(ask, slots, unified)
+    streams, sharing = (1, slots) if unified else (slots, 1)
     growing = [a for a in ask.architecture.attention if a.kind != "cross"]
-    per_token = sum(_token_bytes(a, dtype) for a in growing if a.kind in ("full", "mla"))
-    caches = sum(slots * _cells(a, cells) * _token_bytes(a, dtype) for a in growing)
-    state = sum(s.layers * (s.conv() + s.ssm()) * F32 for s in ask.architecture.states)
+    caches = sum(streams * cells_of(a, context, sharing) * token_bytes(a, dtype) for a in growing)
+    state = state_bytes(ask.architecture)
+    longest = min(context, ask.architecture.max_len or context)
     return KvRoom(
-        bytes_per_token=round(per_token),
+        bytes_per_token=round(sum(token_bytes(a, dtype) for a in growing)),
+        pool_bytes=round(caches) + slots * state,
         fixed_bytes=slots * state,
         state_slots=slots if state else 0,
-        blocks=slots,
-        block_tokens=cells,
-        tokens=slots * cells,
-        usable_blocks=slots,
+        blocks=context if unified else slots,
+        block_tokens=1 if unified else context,
+        tokens=streams * context,
+        pools=(_shared(context) if unified else _own(slots),),
         slots=slots,
-        max_len=cells,
-        max_concurrency=float(slots),
-        admission_blocks=lambda prompt, output: 1,
-        end_blocks=lambda prompt, output: 1,
-        reserves_end=True,
-        expected_log={
-            "llama_context: n_ctx": slots * cells,
-            "llama_context: n_ctx_seq": cells,
-            "llama_kv_cache: size (MiB)": round(caches / MIB, 2),
-            **(
-                {"llama_memory_recurrent: size (MiB)": round(slots * state / MIB, 2)}
-                if state
-                else {}
-            ),
-        },
+        max_len=longest,
+        max_concurrency=streams * context / longest,
+        reserves_end=not unified,
+        too_long="the answer ends early with finish_reason length; a longer prompt gets HTTP 400",
+        expected=_expected(slots, streams, context, caches, slots * state),
         arithmetic=(
-            f"{length} tokens a slot, padded to {PAD}: {cells} cells",
+            f"{streams * context} cells: "
+            + (f"one cache for {slots} slots" if unified else f"{context} for each of {slots}"),
             *(
-                f"{a.layers} {a.kind} layers: {_token_bytes(a, dtype):,.0f} B a token in {dtype}, "
-                f"{_cells(a, cells)} cells a slot"
+                f"{a.layers} {a.kind} layers: {token_bytes(a, dtype):,.0f} B a token in {dtype}, "
+                f"{cells_of(a, context, sharing)} cells"
                 for a in growing
             ),
-            f"{slots} slots: {caches / MIB:.2f} MiB of cache and {slots * state / MIB:.2f} MiB of "
-            "state, allocated whether used or not",
+            f"{caches / MIB:.2f} MiB of cache and {slots * state / MIB:.2f} MiB of state, "
+            "allocated whether used or not",
         ),
     )
 
 
-def _padded(count: int) -> int:
-    return -(-count // PAD) * PAD
+def _context(ask: Ask, slots: int, unified: bool) -> int:
+    """Cells of one stream. Without a length the model's own is the whole pool."""
+    length, trained = ask.settings.max_len, ask.architecture.max_len
+    if length is not None:
+        return padded(slots * length) if unified else padded(length)
+    if trained is None:
+        raise InputError("the model does not say how long a request may be", "give --max-len")
+    return padded(trained) if unified else padded(trained // slots)
 
 
-def _cells(attention: Attention, cells: int) -> int:
-    """A window keeps itself and one micro-batch, padded."""
-    if attention.kind != "sliding" or attention.window is None:
-        return cells
-    return _padded(min(cells, attention.window + MICRO_BATCH))
+def _own(slots: int) -> Pages:
+    """A slot holds one request, whatever its length."""
+    return Pages(limit="slots", usable=slots, admission=lambda p, o: 1, end=lambda p, o: 1)
 
 
-def _token_bytes(attention: Attention, dtype: str) -> float:
-    """Bytes per token of all these layers."""
-    return attention.layers * attention.elements() * BITS[dtype] / 8
+def _shared(cells: int) -> Pages:
+    return Pages(limit="kv", usable=cells, admission=lambda p, o: p, end=lambda p, o: p + o)
+
+
+def _expected(
+    slots: int, streams: int, context: int, caches: float, states: int
+) -> tuple[Expected, ...]:
+    figures = [
+        Expected("slots", "llama_context: n_seq_max", slots),
+        Expected("context_tokens", "llama_context: n_ctx", streams * context),
+        Expected("", "llama_context: n_ctx_seq", context),
+        Expected("kv_bytes", "llama_kv_cache: size (MiB)", round(caches / MIB, 2), MIB),
+    ]
+    if states:
+        wording = "llama_memory_recurrent: size (MiB)"
+        figures.append(Expected("state_bytes", wording, round(states / MIB, 2), MIB))
+    return tuple(figures)

@@ -1,5 +1,6 @@
 """Ollama: planned and attached to; kvroom does not start it yet."""
 
+from kvroom.cells import share
 from kvroom.engine import Dialect, Engine, Probes, log_reader
 from kvroom.engines.ollama.room import plan
 
@@ -20,4 +21,6 @@ ENGINE = Engine(
     read_log=read_log,
     room=plan,
     kv_dtypes=("f16", "q8_0"),
+    share=share,
+    takes_what_is_left=False,
 )

@@ -1,58 +1,72 @@
 """Ollama's KV room, planned: context times parallel, where parallel may be forced to one.
 
-Source: Ollama fb3076099, server/sched.go (families without parallel requests) and
-envconfig/config.go (defaults). Below it lies llama.cpp, whose arithmetic is the same: each slot has
-a part of its own.
+Source: Ollama fb3076099, server/sched.go (families without parallel requests), envconfig/config.go
+and server/routes.go (defaults), llm/llama_server.go (truncation). Below it lies llama.cpp, whose
+slots then have cells of their own.
 """
 
-from kvroom.errors import InputError
-from kvroom.room import Ask, KvRoom
+from kvroom.cells import cells_of, known_dtype, padded, state_bytes, token_bytes
+from kvroom.room import Ask, Expected, KvRoom, Pages
 
 SINGLE_SLOT = ("mllama", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "qwen3_6",
                "qwen3_6_moe", "qwen3_8", "qwen3_8_moe", "qwen3_next", "lfm2", "lfm2_moe",
-               "nemotron_h")  # fmt: skip
-"""Families that Ollama serves one request at a time, whatever OLLAMA_NUM_PARALLEL says."""
+               "nemotron_h", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe", "qwen3next", "lfm2moe",
+               "nemotron_h_moe")  # fmt: skip
+"""Families served one request at a time, whatever OLLAMA_NUM_PARALLEL says: by the names that
+config.json and GGUF files use."""
 
-DEFAULT_CONTEXT = 4096
-PAD = 256
-BITS = {"f16": 16, "q8_0": 8.5, "q4_0": 4.5}
-F32 = 4
+CONTEXT_BY_CARD = ((47 << 30, 262_144), (23 << 30, 32_768), (0, 4_096))
+"""Memory of all cards from which OLLAMA_CONTEXT_LENGTH defaults to so many tokens."""
+DTYPES = ("f16", "q8_0", "q4_0")
 MIB = 1 << 20
 
 
 def plan(ask: Ask) -> KvRoom:
     """The room for an ask. Like llama.cpp, Ollama allocates what is asked."""
-    dtype = (ask.settings.kv_cache_dtype or "f16").lower()
-    if dtype not in BITS:
-        raise InputError(f"Ollama has no cache type {dtype!r}", "known: " + ", ".join(BITS))
+    dtype = known_dtype("Ollama", ask.settings.kv_cache_dtype, DTYPES)
     family = ask.architecture.family.removesuffix("_text")
     asked = ask.settings.slots or 1
     slots = 1 if family in SINGLE_SLOT else asked
-    context = -(-(ask.settings.max_len or DEFAULT_CONTEXT) // PAD) * PAD
+    context = padded(_context(ask))
     growing = [a for a in ask.architecture.attention if a.kind != "cross"]
-    per_token = sum(a.layers * a.elements() * BITS[dtype] / 8 for a in growing)
-    state = sum(s.layers * (s.conv() + s.ssm()) * F32 for s in ask.architecture.states)
+    caches = slots * sum(cells_of(a, context) * token_bytes(a, dtype) for a in growing)
+    state = slots * state_bytes(ask.architecture)
     forced = f"; forced to 1 for {family}, {asked} were asked" if slots < asked else ""
     return KvRoom(
-        bytes_per_token=round(per_token),
-        fixed_bytes=slots * state,
+        bytes_per_token=round(sum(token_bytes(a, dtype) for a in growing)),
+        pool_bytes=round(caches) + state,
+        fixed_bytes=state,
         state_slots=slots if state else 0,
         blocks=slots,
         block_tokens=context,
         tokens=slots * context,
-        usable_blocks=slots,
+        pools=(Pages(limit="slots", usable=slots, admission=lambda p, o: 1, end=lambda p, o: 1),),
         slots=slots,
         max_len=context,
         max_concurrency=float(slots),
-        admission_blocks=lambda prompt, output: 1,
-        end_blocks=lambda prompt, output: 1,
         reserves_end=True,
-        expected_log={
-            "llama_context: n_ctx": slots * context,
-            "llama_kv_cache: size (MiB)": round(slots * context * per_token / MIB, 2),
-        },
+        too_long=f"the prompt is cut to {context // 2 + 2} tokens without a word, unless the "
+        "request says truncate: false",
+        expected=(
+            Expected("context_tokens", "llama_context: n_ctx", slots * context),
+            Expected("kv_bytes", "llama_kv_cache: size (MiB)", round(caches / MIB, 2), MIB),
+        ),
         arithmetic=(
             f"num_ctx {context} x num_parallel {slots}{forced}",
-            f"{per_token:,.0f} B a token in {dtype}: {slots * context * per_token / MIB:.2f} MiB",
+            *(
+                f"{a.layers} {a.kind} layers: {token_bytes(a, dtype):,.0f} B a token in {dtype}, "
+                f"{cells_of(a, context)} cells"
+                for a in growing
+            ),
+            f"{caches / MIB:.2f} MiB of cache and {state / MIB:.2f} MiB of state",
         ),
     )
+
+
+def _context(ask: Ask) -> int:
+    """Tokens of one request: as set, else by the memory of the cards; no more than the model's."""
+    asked = ask.settings.max_len
+    if asked is None:
+        memory = (ask.card_bytes or 0) * ask.tensor_parallel
+        asked = next(tokens for least, tokens in CONTEXT_BY_CARD if memory >= least)
+    return min(asked, ask.architecture.max_len or asked)

@@ -1,7 +1,7 @@
 """OpenVINO GenAI's KV room, planned: blocks of 32 tokens shared by all requests, on CPU."""
 
 from kvroom.errors import InputError
-from kvroom.room import Ask, KvRoom, ceil_div
+from kvroom.room import Ask, Expected, KvRoom, Pages, ceil_div
 
 BLOCK_TOKENS = 32
 DEFAULT_SLOTS = 256
@@ -26,28 +26,38 @@ def plan(ask: Ask) -> KvRoom:
             f"OpenVINO: {ask.available:,} B hold not one block of {BLOCK_TOKENS} tokens"
         )
     length = ask.settings.max_len or ask.architecture.max_len or blocks * BLOCK_TOKENS
+    pool = blocks * BLOCK_TOKENS
+    length = ask.settings.max_len or ask.architecture.max_len or pool
     return KvRoom(
         bytes_per_token=per_token,
-        fixed_bytes=0,
-        state_slots=0,
+        pool_bytes=pool * per_token,
         blocks=blocks,
         block_tokens=BLOCK_TOKENS,
-        tokens=blocks * BLOCK_TOKENS,
-        usable_blocks=blocks,
+        tokens=pool,
+        pools=(
+            Pages(
+                limit="kv",
+                usable=blocks,
+                admission=lambda prompt, output: ceil_div(prompt, BLOCK_TOKENS),
+                end=lambda prompt, output: ceil_div(prompt + output, BLOCK_TOKENS),
+            ),
+        ),
         slots=ask.settings.slots or DEFAULT_SLOTS,
-        max_len=min(length, blocks * BLOCK_TOKENS),
+        max_len=min(length, pool),
         max_concurrency=blocks / ceil_div(length, BLOCK_TOKENS),
-        admission_blocks=lambda prompt, output: ceil_div(prompt, BLOCK_TOKENS),
-        end_blocks=lambda prompt, output: ceil_div(prompt + output, BLOCK_TOKENS),
         reserves_end=False,
-        expected_log={"KV cache: blocks": blocks, "tokens": blocks * BLOCK_TOKENS,
-                      "bytes": blocks * per_token * BLOCK_TOKENS},
+        too_long="it is given up when it has filled the pool alone",
+        expected=(
+            Expected("kv_blocks", "KV cache: blocks", blocks),
+            Expected("kv_tokens", "KV cache: tokens", pool),
+            Expected("kv_bytes", "KV cache: bytes", pool * per_token),
+        ),
         arithmetic=(
             f"{per_token:,} B a token in {dtype}, {per_token * BLOCK_TOKENS:,} B a block of "
             f"{BLOCK_TOKENS}",
             f"{ask.available:,} B // {per_token * BLOCK_TOKENS:,} B = {blocks} blocks",
         ),
-    )  # fmt: skip
+    )
 
 
 def _token_bytes(heads: int, key: int, value: int, dtype: str) -> int:

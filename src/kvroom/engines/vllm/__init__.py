@@ -1,9 +1,9 @@
 """vLLM: ``vllm serve`` from the PATH, or its API server inside an environment."""
 
 from kvroom.engine import Dialect, Engine, Home, Place, Probes, Repair, Tokenizer, log_reader
+from kvroom.engines.vllm.defaults import share
 from kvroom.engines.vllm.room import plan
 from kvroom.matchup import Settings
-from kvroom.room import Share
 
 
 def base(place: Place, settings: Settings) -> list[str]:
@@ -28,8 +28,10 @@ read_log = log_reader(
     r"Checkpoint size: (?P<checkpoint_bytes__GiB>[\d.]+) GiB",
     r"Loading weights took (?P<load_s>[\d.]+) seconds",
     r"Available KV cache memory: (?P<kv_bytes__GiB>[\d.]+) GiB",
+    r"Available KV cache memory: (?P<available_bytes__GiB>[\d.]+) GiB",
     r"'kv_cache_memory_bytes': (?P<kv_bytes>\d+)",
     r"Setting attention block size to (?P<kv_block_tokens>\d+) tokens",
+    r"Padding mamba page size by (?P<state_padding_percent>[\d.]+)%",
     r"Using (?P<attention_backend>\w+) attention backend",
     r"KV cache size: (?P<kv_tokens>[\d,]+) tokens",
     r"Maximum concurrency for [\d,]+ tokens per request: (?P<max_concurrency>[\d.]+)x",
@@ -86,5 +88,5 @@ ENGINE = Engine(
     read_log=read_log,
     room=plan,
     kv_dtypes=("auto", "fp8"),
-    share=Share("total", 0.92),
+    share=share,
 )

@@ -54,6 +54,21 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         return grown
 
 
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """How layers are grouped, as of 0.31; older releases did less."""
+
+    widest: float = 1.5
+    """The largest kind sets the size of a group if it is less than this times the smallest."""
+    mixes_sizes: bool = True
+    """Layers with heads of different sizes may share a group."""
+    scales: bool = True
+    """Small pages take more tokens until they are as large as the others."""
+    pads: bool = True
+    """Pages that do not divide the largest are padded."""
+    grows: bool = True
+    """Windows beside latent attention whose pages do not fit are kept like full caches."""
+
+
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """Layers that share a block table."""
 
@@ -74,14 +89,22 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return max(spec.held(tokens) for spec in self.specs)
 
 
-def grouped(specs: Sequence[Spec]) -> list[Group]:
-    """The groups vLLM makes of the layers' caches."""
+def grouped(specs: Sequence[Spec], rules: Rules | None = None) -> list[Group]:
+    """The groups vLLM makes of the layers' caches; InputError where it cannot."""
+    rules = rules or Rules()
     if not specs:
         return []
-    if _same_type(specs):
+    if _same_type(specs) and (rules.mixes_sizes or len(set(specs)) == 1):
         return [Group(specs=tuple(specs))]
-    unified = _unified(specs)
-    return _split(unified) if unified is not None else _all_grown(specs)
+    unified = _unified(specs, rules)
+    if unified is not None:
+        return _split(unified, rules)
+    if not rules.grows:
+        raise InputError(UNEQUAL)
+    return _all_grown(specs)
+
+
+UNEQUAL = "vLLM cannot make the pages of this model equally large"
 
 
 def _same_type(specs: Sequence[Spec]) -> bool:
@@ -96,7 +119,7 @@ def _same_type(specs: Sequence[Spec]) -> bool:
     return all(spec.kind == first.kind and spec.window == first.window for spec in specs)
 
 
-def _unified(specs: Sequence[Spec]) -> list[Spec] | None:
+def _unified(specs: Sequence[Spec], rules: Rules) -> list[Spec] | None:
     """All pages made equally large: more tokens in a small page, or padding behind it.
 
     None where an MLA page does not divide the largest, since MLA reads whole rows.
@@ -104,6 +127,9 @@ def _unified(specs: Sequence[Spec]) -> list[Spec] | None:
     largest = max(spec.page for spec in specs)
     if any(spec.kind == "mla" and largest % spec.page for spec in specs):
         return None
+    small = {spec.page for spec in specs} - {largest}
+    if (small and not rules.scales) or (not rules.pads and any(largest % page for page in small)):
+        raise InputError(UNEQUAL, "a newer vLLM pads them")
     return [_widened(spec, largest) for spec in specs]
 
 
@@ -114,7 +140,7 @@ def _all_grown(specs: Sequence[Spec]) -> list[Group]:
     block = blocks.pop() if len(blocks) == 1 else 0
     grown = [_as_full(spec, block) if spec.kind == "sliding" else spec for spec in specs]
     if "sliding" not in kinds or "chunked" in kinds or not _same_type(grown):
-        raise InputError("vLLM cannot make the pages of this model equally large")
+        raise InputError(UNEQUAL)
     return [Group(specs=tuple(grown))]
 
 
@@ -133,17 +159,16 @@ def _widened(spec: Spec, page: int) -> Spec:
     return msgspec.structs.replace(spec, page=page)
 
 
-def _split(specs: Iterable[Spec]) -> list[Group]:
+def _split(specs: Iterable[Spec], rules: Rules) -> list[Group]:
     """Each kind of layer in groups of one size; what is left over is padded.
 
-    The size is the smallest kind's number of layers, or the largest's if that is less than half as
-    much again.
+    The size is the smallest kind's number of layers, or the largest's if that is not much more.
     """
     buckets: dict[Spec, list[Spec]] = {}
     for spec in specs:
         buckets.setdefault(spec, []).append(spec)
     counts = [len(bucket) for bucket in buckets.values()]
-    size = max(counts) if max(counts) < 1.5 * min(counts) else min(counts)
+    size = max(counts) if max(counts) < rules.widest * min(counts) else min(counts)
     groups = []
     for bucket in buckets.values():
         number = ceil_div(len(bucket), size)
@@ -187,8 +212,8 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
         return best
 
 
-def pool(specs: Sequence[Spec], available: int, in_flight: int) -> Pool:
+def pool(specs: Sequence[Spec], available: int, in_flight: int, rules: Rules | None = None) -> Pool:
     """The pool that so many bytes make."""
-    groups = tuple(grouped(specs))
+    groups = tuple(grouped(specs, rules))
     width = max(group.width for group in groups)
     return Pool(groups=groups, blocks=available // width, in_flight=in_flight)
