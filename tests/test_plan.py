@@ -190,25 +190,70 @@ def test_openvino_as_it_logged(size: int, blocks: int) -> None:
 # published figures with their inputs
 
 
-def gemma3_27b() -> Architecture:
-    full = Attention(kind="full", layers=10, kv_heads=16, key_dim=128, value_dim=128)
-    sliding = Attention(
-        kind="sliding", layers=52, kv_heads=16, key_dim=128, value_dim=128, window=1024
+def layers(kind: Any, count: int, kv_heads: int, size: int, window: int | None = None) -> Attention:
+    value = 0 if kind == "mla" else size
+    return Attention(
+        kind=kind, layers=count, kv_heads=kv_heads, key_dim=size, value_dim=value, window=window
     )
-    return Architecture(family="gemma3_text", attention=(full, sliding), max_len=131_072)
 
 
-def test_models_of_many_shapes_on_vllm() -> None:
-    """Plans that vLLM 0.31's planner made."""
-    mla = Attention(kind="mla", layers=61, kv_heads=1, key_dim=576, value_dim=0)
-    deepseek = Architecture(family="deepseek_v3", attention=(mla,), max_len=163_840)
-    llama = room("vllm", dense(32, 8, 128), 10 * GIB, max_len=8192)
-    gemma = room("vllm", gemma3_27b(), 20 * GIB, max_len=32_768, batch_tokens=2048)
-    v3 = room("vllm", deepseek, 20 * GIB, max_len=32_768, block_tokens=64)
+def of(*attention: Attention) -> Architecture:
+    return Architecture(family="any", attention=attention, max_len=131_072)
 
-    assert (llama.blocks, llama.tokens, llama.max_concurrency) == (5120, 81_920, 10.0)
-    assert (gemma.blocks, gemma.tokens) == (16_384, 135_095)
-    assert (v3.blocks, v3.tokens) == (4774, 305_536)
+
+LLAMA_8B = dense(32, 8, 128)
+GEMMA3_27B = of(layers("full", 10, 16, 128), layers("sliding", 52, 16, 128, 1024))
+GPT_OSS_20B = of(layers("full", 12, 8, 64), layers("sliding", 12, 8, 64, 128))
+WITH_DRAFT = of(layers("full", 13, 8, 64), layers("sliding", 12, 8, 64, 128))
+DEEPSEEK_V3 = of(layers("mla", 61, 1, 576))
+MISTRAL_7B = of(layers("sliding", 32, 8, 128, 4096))
+TWO_HEAD_SIZES = of(layers("full", 4, 8, 128), layers("full", 1, 4, 256))
+
+PLANS: list[tuple[str, Architecture, int, int, dict[str, Any], tuple[int, int, float]]] = [
+    ("plain", LLAMA_8B, 10 * GIB, 8192, {}, (5120, 81_920, 10.0)),
+    ("fp8", LLAMA_8B, 10 * GIB, 8192, {"kv_cache_dtype": "fp8"}, (10_240, 163_840, 20.0)),
+    ("a block to spare", LLAMA_8B, 1_075_838_976, 8192, {}, (513, 8208, 1.0)),
+    ("windows", GEMMA3_27B, 20 * GIB, 32_768, {}, (16_384, 135_095, 4.12)),
+    ("one step in flight", GEMMA3_27B, 20 * GIB, 32_768, {"version": "0.25.0"},
+     (16_384, 167_458, 5.11)),
+    ("half windows", GPT_OSS_20B, 10 * GIB, 32_768, {}, (27_306, 386_840, 11.81)),
+    ("a layer more", WITH_DRAFT, 10 * GIB, 32_768, {}, (25_206, 357_090, 10.9)),
+    ("latent", DEEPSEEK_V3, 20 * GIB, 32_768, {"block_tokens": 64}, (4774, 305_536, 9.32)),
+    ("only windows", MISTRAL_7B, 10 * GIB, 32_768, {}, (5120, 327_041, 9.98)),
+    ("two sizes of heads", TWO_HEAD_SIZES, 5 * GIB, 8192, {}, (16_384, 262_144, 32.0)),
+    ("a state in the pool", qwen_hybrid(), 7_011_534_110, 4096, {}, (136, 46_421, 11.33)),
+    ("without prefix cache", qwen_hybrid(), 7_011_534_110, 4096, {"prefix_cache": False},
+     (136, 61_895, 15.11)),
+    ("one draft token", qwen_hybrid(draft=True), 7_011_534_110, 4096, {"speculative_tokens": 1},
+     (125, 34_133, 8.33)),
+    ("three draft tokens", qwen_hybrid(draft=True), 7_011_534_110, 4096, {"speculative_tokens": 3},
+     (125, 24_380, 5.95)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "available", "length", "ask", "expected"),
+    [plan[1:] for plan in PLANS],
+    ids=[plan[0] for plan in PLANS],
+)
+def test_plans_that_vllms_planner_made(
+    shape: Architecture,
+    available: int,
+    length: int,
+    ask: dict[str, Any],
+    expected: tuple[int, int, float],
+) -> None:
+    more = {"max_len": length, "slots": 32, "batch_tokens": 2048} | ask
+    made = room("vllm", shape, available, **more)
+
+    assert (made.blocks, made.tokens, round(made.max_concurrency or 0, 2)) == expected
+
+
+def test_too_small_a_pool_is_refused_in_vllms_own_figures() -> None:
+    """0.4 GiB for the hybrid: 0.57 are needed, 0.35 are there without the null block."""
+    with pytest.raises(InputError, match=r"needs 0\.57 GiB .* there are 0\.35 GiB") as raised:
+        room("vllm", qwen_hybrid(), 429_496_729, max_len=4096, slots=4)
+    assert raised.value.hint == "lower max_len to 784, which fits"
 
 
 def test_a_length_that_does_not_fit_is_refused_with_one_that_does() -> None:

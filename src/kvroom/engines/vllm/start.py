@@ -23,7 +23,7 @@ def check_length(ask: Ask, made: Pool, length: int) -> None:
     raise InputError(
         f"vLLM does not start: one request of {length} tokens needs "
         f"{needed * made.width / GIB:.2f} GiB of KV cache, and there are "
-        f"{there * made.width / GIB:.2f} GiB",
+        f"{(ask.available - reserve * made.width) / GIB:.2f} GiB",
         hint,
     )
 
