@@ -34,7 +34,8 @@ def cells_of(attention: Attention, context: int, sequences: int = 1) -> int:
 
 def token_bytes(attention: Attention, dtype: str) -> float:
     """Bytes per token of all these layers; keys alone where the value lies in them (MLA)."""
-    return attention.layers * attention.elements() * BITS[dtype] / 8
+    bits = 8 if attention.own_dtype is not None else BITS[dtype]
+    return attention.layers * attention.elements() * bits / 8
 
 
 def state_bytes(architecture: Architecture) -> int:

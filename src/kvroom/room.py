@@ -10,6 +10,7 @@ from kvroom.errors import InputError
 from kvroom.matchup import Settings
 
 DTYPE_BYTES = {
+    "uint8": 1,
     "float32": 4,
     "fp32": 4,
     "f32": 4,

@@ -21,6 +21,8 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     """0 for MLA, whose values lie in the latent."""
     window: int | None = None
     """Tokens a sliding window or a chunk reaches back."""
+    own_dtype: str | None = None
+    """Dtype of what these layers keep, whatever the cache's is."""
 
     def elements(self, tensor_parallel: int = 1) -> int:
         """Elements per token and layer on one rank; heads are replicated when there are too few."""

@@ -44,6 +44,12 @@ class Config:
             raise InputError(f"{file} does not hold an object", WRITTEN_BY)
         return cls(values, file)
 
+    def with_quantization(self, other: "Config") -> "Config":
+        """With what ModelOpt writes into a file of its own, unless this one says it already."""
+        if self.has("quantization_config"):
+            return self
+        return Config({**self.values, "quantization_config": other.values}, self.file, self.level)
+
     @property
     def text(self) -> "Config":
         """The part that describes the language model; itself where there is no wrapper."""

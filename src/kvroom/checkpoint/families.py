@@ -8,8 +8,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from kvroom.checkpoint.architecture import Architecture, Attention, AttentionKind, State
+from kvroom.checkpoint import layers
+from kvroom.checkpoint.architecture import Architecture, Attention, State
 from kvroom.checkpoint.config import Config
+
+LINEAR = ("linear_attention", "mamba", "linear", "gated_delta_net", "kda")
+"""What a list of layer types calls layers with a state."""
 
 Layers = tuple[tuple[Attention, ...], tuple[State, ...]]
 Reader = Callable[[Config], Layers]
@@ -19,10 +23,10 @@ def architecture(outer: Config) -> Architecture:
     """The architecture that a configuration describes."""
     config = outer.text
     family = config.word("model_type") or outer.word("model_type") or "unknown"
-    reader = FAMILIES.get(family.removesuffix("_text"))
+    reader = FAMILIES.get(family.removesuffix("_model").removesuffix("_text"))
     guesses: tuple[str, ...] = ()
     if reader is None:
-        reader = _by_types if config.has("layer_types") else _dense
+        reader = _by_types if _listed(config) else _dense
         guesses = (f"the family {family!r} is not known; read {GUESSES[reader]}",)
     attention, states = reader(config)
     return Architecture(
@@ -69,221 +73,180 @@ def _draft(config: Config, attention: Sequence[Attention]) -> Attention | None:
     return msgspec.structs.replace(main, layers=layers)
 
 
-# attention
+# the list that newer configurations carry: a word for each layer
 
 
-def _heads(config: Config) -> tuple[int, int, int]:
-    """KV heads and the sizes of key and value heads."""
-    heads = config.count("num_attention_heads", "n_head", "num_heads")
-    kv_heads = config.count("num_key_value_heads", "multi_query_group_num", default=heads)
-    hidden = config.count("hidden_size", "d_model", "n_embd")
-    if not config.has("head_dim") and hidden % heads:
-        raise config.wrong("hidden_size", f"{hidden} is no multiple of {heads} attention heads")
-    size = config.count("head_dim", default=max(1, hidden // heads))
-    if heads % kv_heads:
-        raise config.wrong("num_key_value_heads", f"{kv_heads} does not divide {heads} heads")
-    return kv_heads, size, config.count("v_head_dim", default=size)
-
-
-def _attention(
-    config: Config, layers: int, kind: AttentionKind = "full", window: int | None = None
-) -> Attention:
-    kv_heads, key, value = _heads(config)
-    return Attention(
-        kind=kind, layers=layers, kv_heads=kv_heads, key_dim=key, value_dim=value, window=window
-    )
-
-
-def _mla(config: Config, layers: int) -> Attention:
-    latent = config.count("kv_lora_rank") + config.count("qk_rope_head_dim")
-    return Attention(kind="mla", layers=layers, kv_heads=1, key_dim=latent, value_dim=0)
-
-
-def _depth(config: Config) -> int:
-    return config.count("num_hidden_layers", "n_layer", "num_layers")
-
-
-def _dense(config: Config) -> Layers:
-    if set(config.words("layer_types") or ()) - {"full_attention"}:
-        return _by_types(config)
-    return (_attention(config, _depth(config)),), ()
-
-
-def _all_sliding(config: Config) -> Layers:
-    """Mistral 7B v0.1: one window for all layers, where it is given."""
-    if not config.has("sliding_window"):
-        return _dense(config)
-    window = config.count("sliding_window")
-    return (_attention(config, _depth(config), "sliding", window),), ()
-
-
-def _deepseek(config: Config) -> Layers:
-    return (_mla(config, _depth(config)),), ()
-
-
-def _types(config: Config) -> Counter[str]:
-    """How many layers there are of each type."""
-    types, depth = config.words("layer_types") or (), _depth(config)
+def _listed(config: Config) -> Sequence[str] | None:
+    """A word for each layer, without those that take their keys and values from an earlier one."""
+    types = config.words("layer_types") or config.words("layers_block_type")
+    if types is None:
+        return None
+    depth = config.count("num_hidden_layers", "n_layer", "num_layers", default=len(types))
     if len(types) != depth:
         raise config.wrong("layer_types", f"{len(types)} types for {depth} layers")
-    return Counter(types)
+    return types[: depth - _shared(config)]
+
+
+def _shared(config: Config) -> int:
+    """Layers at the end that keep nothing of their own (Gemma 3n and 4)."""
+    return config.count("num_kv_shared_layers") if config.values.get("num_kv_shared_layers") else 0
 
 
 def _by_types(config: Config) -> Layers:
-    """The list that newer configurations carry: a word for each layer."""
-    types = _types(config)
-    attention = [_attention(config, types["full_attention"] + types["attention"])]
+    types = Counter(_listed(config) or ())
+    attention = [layers.attention(config, types["full_attention"] + types["attention"])]
     if types["sliding_attention"]:
         window = config.count("sliding_window")
-        attention.append(_attention(config, types["sliding_attention"], "sliding", window))
+        attention.append(layers.attention(config, types["sliding_attention"], "sliding", window))
     if types["chunked_attention"]:
         window = config.count("attention_chunk_size")
-        attention.append(_attention(config, types["chunked_attention"], "chunked", window))
+        attention.append(layers.attention(config, types["chunked_attention"], "chunked", window))
     states = []
-    if types["linear_attention"]:
-        states.append(_gated_delta_net(config, types["linear_attention"]))
+    linear = sum(types[name] for name in LINEAR)
+    if linear:
+        states.append(layers.state(config, linear))
     if types["conv"]:
-        states.append(_short_conv(config, types["conv"]))
-    if types["mamba"]:
-        states.append(_mamba2(config, types["mamba"]))
+        states.append(layers.short_conv(config, types["conv"]))
     return tuple(attention), tuple(states)
+
+
+# attention alone
+
+
+def _dense(config: Config) -> Layers:
+    """Alike in all layers; with a window in all of them where one is given and in use."""
+    if set(_listed(config) or ()) - {"full_attention", "attention"}:
+        return _by_types(config)
+    depth = layers.depth(config)
+    if not config.values.get("sliding_window") or config.values.get("use_sliding_window") is False:
+        return (layers.attention(config, depth),), ()
+    window = config.count("sliding_window")
+    full = min(depth, config.values.get("max_window_layers") or 0) if _is_qwen(config) else 0
+    return (
+        layers.attention(config, full),
+        layers.attention(config, depth - full, "sliding", window),
+    ), ()
+
+
+def _is_qwen(config: Config) -> bool:
+    """Qwen's first layers are full: as many as ``max_window_layers`` says."""
+    return isinstance(config.values.get("max_window_layers"), int)
+
+
+def _deepseek(config: Config) -> Layers:
+    """Latent attention; V3.2 and GLM-5 keep the keys of a sparse index beside it."""
+    depth = layers.depth(config)
+    if not config.has("index_head_dim"):
+        return (layers.mla(config, depth),), ()
+    return (layers.mla(config, depth), layers.sparse_index(config, _indexed(config, depth))), ()
+
+
+def _indexed(config: Config, depth: int) -> int:
+    """Layers with an index of their own; others use that of an earlier one."""
+    pattern = config.word("index_topk_pattern")
+    if pattern is not None:
+        return depth - pattern[:depth].count("S")
+    every = config.count("index_topk_freq", default=1)
+    offset = config.count("index_skip_topk_offset", default=2)
+    return sum(1 for layer in range(depth) if max(layer - offset + 1, 0) % every == 0)
 
 
 def _alternating(every: int, key: str | None = None) -> Reader:
     """One full layer in each row of so many, the others with a sliding window."""
 
     def read(config: Config) -> Layers:
-        if config.has("layer_types"):
+        if _listed(config):
             return _by_types(config)
-        depth = _depth(config)
+        depth = layers.depth(config)
         full = depth // (config.count(key, default=every) if key else every)
         window = config.count("sliding_window")
         return (
-            _attention(config, full),
-            _attention(config, depth - full, "sliding", window),
+            layers.attention(config, full),
+            layers.attention(config, depth - full, "sliding", window),
         ), ()
 
     return read
 
 
 def _gemma4(config: Config) -> Layers:
-    """Full layers have heads of another size and number than those with a window."""
-    types, window = _types(config), config.count("sliding_window")
-    sliding = _attention(config, types["sliding_attention"], "sliding", window)
-    full_size = config.count("global_head_dim", default=sliding.key_dim)
-    full_heads = config.count("num_global_key_value_heads", default=sliding.kv_heads)
+    """Full layers have heads of another size than those with a window; and fewer, where a value is
+    its key (``attention_k_eq_v``)."""
+    (_, *windowed), _ = _by_types(config)
+    types = Counter(_listed(config) or ())
+    kv_heads, size, _ = layers.heads(config)
+    if config.values.get("attention_k_eq_v") is not False:
+        own = _of_single_layers(config, "num_key_value_heads", kv_heads)
+        kv_heads = config.count("num_global_key_value_heads", default=own)
+    own = _of_single_layers(config, "head_dim", size)
+    size = config.count("global_head_dim", default=own)
     full = Attention(
         kind="full",
         layers=types["full_attention"],
-        kv_heads=full_heads,
-        key_dim=full_size,
-        value_dim=full_size,
+        kv_heads=kv_heads,
+        key_dim=size,
+        value_dim=size,
     )
-    return (full, sliding), ()
+    return (full, *windowed), ()
+
+
+def _of_single_layers(config: Config, key: str, default: int) -> int:
+    """As transformers 5 saves it: an entry for each layer that differs."""
+    own = config.inner("per_layer_config")
+    return next((own.inner(layer).count(key, default=default) for layer in own.values), default)
 
 
 def _llama4(config: Config) -> Layers:
-    depth = _depth(config)
+    if _listed(config):
+        return _by_types(config)
+    depth = layers.depth(config)
     chunk = config.count("attention_chunk_size", default=8192)
-    full = sum(1 for flag in config.counts("no_rope_layers") or () if flag == 0) or depth // 4
-    return (_attention(config, full), _attention(config, depth - full, "chunked", chunk)), ()
+    flags = config.counts("no_rope_layers")
+    full = sum(1 for flag in flags if flag == 0) if flags else depth // 4
+    return (
+        layers.attention(config, full),
+        layers.attention(config, depth - full, "chunked", chunk),
+    ), ()
 
 
 def _mllama(config: Config) -> Layers:
     cross = len(config.counts("cross_attention_layers") or ())
-    depth = _depth(config)
-    return (_attention(config, depth - cross), _attention(config, cross, "cross")), ()
+    depth = layers.depth(config)
+    return (
+        layers.attention(config, depth - cross),
+        layers.attention(config, cross, "cross"),
+    ), ()
 
 
-# state
-
-
-def _gated_delta_net(config: Config, layers: int) -> State:
-    key_heads, value_heads = (
-        config.count(f"linear_num_{which}_heads") for which in ("key", "value")
-    )
-    key, value = (config.count(f"linear_{which}_head_dim") for which in ("key", "value"))
-    return State(
-        kind="gated_delta_net",
-        layers=layers,
-        conv_channels=2 * key_heads * key + value_heads * value,
-        conv_columns=config.count("linear_conv_kernel_dim") - 1,
-        recurrent=value_heads * value * key,
-    )
-
-
-def _mamba2(config: Config, layers: int) -> State:
-    heads = config.count("mamba_n_heads", "mamba_num_heads", "num_heads")
-    size = _mamba_head_dim(config, heads)
-    groups = config.count("mamba_n_groups", "n_groups", "mamba_ngroups", default=1)
-    state = config.count("mamba_d_state", "ssm_state_size", "state_size", "mamba_state_dim")
-    kernel = config.count("mamba_d_conv", "conv_kernel", "conv_kernel_size", default=4)
-    return State(
-        kind="mamba2",
-        layers=layers,
-        conv_channels=heads * size + 2 * groups * state,
-        conv_columns=kernel - 1,
-        recurrent=heads * size * state,
-    )
-
-
-def _mamba_head_dim(config: Config, heads: int) -> int:
-    for key in ("mamba_d_head", "mamba_head_dim", "head_dim"):
-        if isinstance(config.values.get(key), int):
-            return config.count(key)
-    inner = config.count("mamba_expand", "expand", default=2) * config.count("hidden_size")
-    return inner // heads
-
-
-def _mamba1(config: Config, layers: int) -> State:
-    inner = config.count("mamba_expand", "expand", default=2) * config.count("hidden_size")
-    return State(
-        kind="mamba1",
-        layers=layers,
-        conv_channels=inner,
-        conv_columns=config.count("mamba_d_conv", "conv_kernel", default=4) - 1,
-        recurrent=inner * config.count("mamba_d_state", "state_size", default=16),
-    )
-
-
-def _short_conv(config: Config, layers: int) -> State:
-    return State(
-        kind="short_conv",
-        layers=layers,
-        conv_channels=config.count("conv_dim", "hidden_size"),
-        conv_columns=config.count("conv_L_cache", default=3) - 1,
-        recurrent=0,
-    )
+# with states
 
 
 def _qwen_hybrid(config: Config) -> Layers:
-    if config.has("layer_types"):
+    if _listed(config):
         return _by_types(config)
-    depth = _depth(config)
+    depth = layers.depth(config)
     full = depth // config.count("full_attention_interval", default=4)
-    return (_attention(config, full),), (_gated_delta_net(config, depth - full),)
+    return (layers.attention(config, full),), (layers.gated_delta_net(config, depth - full),)
 
 
 def _kimi_linear(config: Config) -> Layers:
-    linear = config.inner("linear_attn_config")
-    heads, size = linear.count("num_heads"), linear.count("head_dim")
-    kda = len(linear.counts("kda_layers") or ())
-    state = State(
-        kind="kda",
-        layers=kda,
-        conv_channels=3 * heads * size,
-        conv_columns=linear.count("short_conv_kernel_size", default=4) - 1,
-        recurrent=heads * size * size,
-    )
-    return (_mla(config, _depth(config) - kda),), (state,)
+    types, depth = _listed(config), layers.depth(config)
+    listed = config.inner("linear_attn_config").counts("kda_layers") or ()
+    linear = Counter(types)["linear_attention"] if types else len(listed)
+    return (layers.mla(config, depth - linear),), (layers.kda(config, linear),)
 
 
 def _nemotron_h(config: Config) -> Layers:
-    pattern = config.word("hybrid_override_pattern") or ""
-    if len(pattern.replace("|", "")) != _depth(config):
+    """A letter for each layer: M a state, * attention, - and E neither."""
+    config = _with_head_dim(config)
+    if not config.has("hybrid_override_pattern"):
+        return _by_types(config)
+    pattern = (config.word("hybrid_override_pattern") or "").replace("|", "")
+    if len(pattern) != config.count("num_hidden_layers", default=len(pattern) or 1):
         raise config.wrong("hybrid_override_pattern", "it does not have a letter for each layer")
-    attention = _attention(_with_head_dim(config), pattern.count("*"))
-    return (attention,), (_mamba2(config, pattern.count("M")),)
+    return (
+        (layers.attention(config, pattern.count("*")),),
+        (layers.mamba2(config, pattern.count("M")),),
+    )
 
 
 def _with_head_dim(config: Config) -> Config:
@@ -295,31 +258,31 @@ def _with_head_dim(config: Config) -> Config:
 
 
 def _jamba(config: Config) -> Layers:
-    depth, period = _depth(config), config.count("attn_layer_period", default=8)
+    depth, period = layers.depth(config), config.count("attn_layer_period", default=8)
     offset = config.values.get("attn_layer_offset", 4)
     full = sum(1 for layer in range(depth) if layer % period == offset)
-    return (_attention(config, full),), (_mamba1(config, depth - full),)
+    return (layers.attention(config, full),), (layers.mamba1(config, depth - full),)
 
 
 def _bamba(config: Config) -> Layers:
-    if config.has("layer_types"):
+    if _listed(config):
         return _by_types(config)
     full = len(config.counts("attn_layer_indices") or ())
-    return (_attention(config, full),), (_mamba2(config, _depth(config) - full),)
+    return (layers.attention(config, full),), (layers.mamba2(config, layers.depth(config) - full),)
 
 
 def _falcon_h1(config: Config) -> Layers:
     """Every layer has both."""
-    depth = _depth(config)
-    return (_attention(config, depth),), (_mamba2(config, depth),)
+    depth = layers.depth(config)
+    return (layers.attention(config, depth),), (layers.mamba2(config, depth),)
 
 
 def _pure_mamba2(config: Config) -> Layers:
-    return (), (_mamba2(config, _depth(config)),)
+    return (), (layers.mamba2(config, layers.depth(config)),)
 
 
 def _pure_mamba1(config: Config) -> Layers:
-    return (), (_mamba1(config, _depth(config)),)
+    return (), (layers.mamba1(config, layers.depth(config)),)
 
 
 GUESSES: dict[Reader, str] = {
@@ -329,19 +292,23 @@ GUESSES: dict[Reader, str] = {
 
 FAMILIES: dict[str, Reader] = {
     **dict.fromkeys(
-        ("llama", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2_vl", "qwen2_5_vl", "phi",
-         "phi3", "phi4", "phimoe", "glm", "glm4", "glm4_moe", "mixtral", "mistral3", "ministral",
+        ("llama", "mistral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "qwen2_vl", "qwen2_5_vl",
+         "phi", "phi3",
+         "phi4", "phimoe", "glm", "glm4", "glm4_moe", "mixtral", "mistral3", "ministral",
          "starcoder2", "granite", "granitemoe", "olmo2", "stablelm", "qwen3_vl",
-         "qwen3_vl_moe", "minimax_m2", "hunyuan_v1_dense", "ernie4_5", "exaone4", "smollm3"),
+         "qwen3_vl_moe", "minimax_m2", "hunyuan_v1_dense", "ernie4_5", "exaone4", "smollm3",
+         "olmo3", "cohere2"),
         _dense,
     ),
-    "mistral": _all_sliding,
     **dict.fromkeys(
-        ("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite", "glm_moe_dsa", "glm5"), _deepseek
+        ("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "glm4_moe_lite", "glm_moe_dsa",
+         "glm5"),
+        _deepseek,
     ),
     "gemma": _dense,
     "gemma2": _alternating(2),
     "gemma3": _alternating(6, "sliding_window_pattern"),
+    "gemma3n": _by_types,
     "gemma4": _gemma4,
     "gpt_oss": _alternating(2),
     "llama4": _llama4,

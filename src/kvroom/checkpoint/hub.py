@@ -19,7 +19,13 @@ import msgspec
 from kvroom.checkpoint import index, tensors
 from kvroom.checkpoint.config import MAX_CONFIG_BYTES, Config, read_bounded
 from kvroom.checkpoint.families import architecture
-from kvroom.checkpoint.read import MAX_INDEX_BYTES, Checkpoint, depth_of, folder_weights
+from kvroom.checkpoint.read import (
+    MAX_INDEX_BYTES,
+    QUANTIZATION,
+    Checkpoint,
+    depth_of,
+    folder_weights,
+)
 from kvroom.checkpoint.tensors import Tensor
 from kvroom.checkpoint.weights import Weights, weights_of
 from kvroom.errors import InputError
@@ -72,6 +78,9 @@ def _from_hub(hub: Any, model: str) -> Checkpoint:
         raise InputError(f"{model} has no config.json on the hub", hint)
     text = _fetched(hub, model, "config.json", MAX_CONFIG_BYTES)
     config = Config.parse(text, f"{model}/config.json")
+    if QUANTIZATION in names:
+        text = _fetched(hub, model, QUANTIZATION, MAX_CONFIG_BYTES)
+        config = config.with_quantization(Config.parse(text, f"{model}/{QUANTIZATION}"))
     made = architecture(config)
     return Checkpoint(
         name=model, architecture=made, weights=_weights(hub, model, names, depth_of(config))

@@ -10,6 +10,8 @@ from kvroom.checkpoint.families import architecture
 from kvroom.checkpoint.weights import Weights, weights_of
 from kvroom.errors import InputError
 
+QUANTIZATION = "hf_quant_config.json"
+"""What ModelOpt writes beside config.json."""
 MAX_INDEX_BYTES = 64 << 20
 
 
@@ -62,6 +64,8 @@ def _read_folder(folder: Path) -> Checkpoint:
         hint = f"give the file itself, such as {some}" if some else "give a folder that has one"
         raise InputError(f"the model folder {folder} has no config.json", hint)
     config = Config.read(folder / "config.json")
+    if (folder / QUANTIZATION).is_file():
+        config = config.with_quantization(Config.read(folder / QUANTIZATION))
     return Checkpoint(
         name=folder.resolve().name,
         architecture=architecture(config),

@@ -146,7 +146,8 @@ def _token_bytes(ask: Ask, *, sliding: bool) -> int:
     size = dtype_bytes(dtype if dtype != "auto" else ask.architecture.dtype, _DTYPES)
 
     def of(attention: Attention) -> int:
-        return attention.layers * attention.elements(ask.tensor_parallel) * size
+        elements = attention.layers * attention.elements(ask.tensor_parallel)
+        return elements * (dtype_bytes(attention.own_dtype) if attention.own_dtype else size)
 
     return sum(of(a) for a in ask.growing if (a.kind == "sliding") == sliding)
 

@@ -130,6 +130,8 @@ def _cache_dtype(ask: Ask) -> str:
 def _token_bytes(attention: Attention, ask: Ask) -> int:
     """Bytes per token of all these layers on one rank; NVFP4 has a scale for 16 elements."""
     elements = attention.layers * attention.elements(ask.tensor_parallel)
+    if attention.own_dtype is not None:
+        return elements * dtype_bytes(attention.own_dtype)
     if _cache_dtype(ask) == "nvfp4":
         return ceil_div(elements, 2) + ceil_div(elements, 16)
     return elements * dtype_bytes(_cache_dtype(ask), _DTYPES)

