@@ -51,10 +51,11 @@ def test_an_estimate_is_an_interval_all_the_way(kvroom: Kvroom) -> None:
     done = kvroom(
         "plan", HYBRID, "--card", "RTX 5090", "--slots", "32", *LOAD, "--engine", "vllm", "--json"
     )
-    bf16 = json.loads(done.stdout)[0]
+    bf16 = json.loads(done.stdout)
     low, high = (bf16["estimated_from"]["available"][end] for end in ("low", "high"))
 
     assert low < 6.53 * GIB < high
+    assert [other["kv_cache_dtype"] for other in bf16["others"]] == ["fp8"]
     assert bf16["levels"][0]["fit"][0] < 33 < bf16["levels"][0]["fit"][1]
 
 

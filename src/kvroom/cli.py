@@ -155,10 +155,9 @@ def plan(**given: Any) -> None:
     answers = [answered(question, name) for question, name in questions]
     refused = not any(isinstance(answer, Planned) for answer in answers)
     if given["as_json"]:
-        from kvroom.report.planned_data import as_data
+        from kvroom.report.planned_data import plans
 
-        data = [as_data(q, answer) for (q, _), answer in zip(questions, answers, strict=True)]
-        _print_json(data[0] if len(data) == 1 else data)
+        _print_json(plans(questions, answers))
     else:
         from kvroom.report.planned import show_plan
         from kvroom.report.terminal import console

@@ -1,10 +1,19 @@
 """The answer of a plan as plain values, for ``--json``."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from kvroom.plan.question import Check, Planned, Question, Refused
+
+
+def plans(questions: Sequence[tuple[Question, str]], answers: Sequence[Planned | Refused]) -> Any:
+    """An object for one engine, its other cache types below ``others``; a list for several."""
+    data = [as_data(q, answer) for (q, _), answer in zip(questions, answers, strict=True)]
+    if len({name for _, name in questions}) > 1:
+        return data
+    return {**data[0], "others": data[1:]} if len(data) > 1 else data[0]
 
 
 def as_data(question: Question, answer: Planned | Refused) -> dict[str, Any]:
