@@ -168,6 +168,19 @@ def test_a_small_hybrid_on_vllm_as_it_logged(
     assert round(made.max_concurrency or 0, 2) == concurrency
 
 
+def test_a_small_jamba_on_vllm_as_it_logged() -> None:
+    """Mamba's state is float32 on a CPU, whatever the model's dtype."""
+    attention = Attention(kind="full", layers=1, kv_heads=2, key_dim=64, value_dim=64)
+    state = State(kind="mamba1", layers=3, conv_channels=512, conv_columns=3, recurrent=512 * 16)
+    tiny = Architecture(family="jamba", attention=(attention,), states=(state,))
+    made = room("vllm", tiny, 16 << 20, max_len=1024, on_cpu=True, block_tokens=32)
+
+    assert made.block_tokens == 96
+    assert made.expected_log["Padding mamba page size by (%)"] == 37.14
+    assert made.tokens == 20_540
+    assert round(made.max_concurrency or 0, 2) == 20.06
+
+
 @pytest.mark.parametrize(
     ("slots", "dtype", "context", "size"), [(4, "f16", 1024, 22.5), (8, "q8_0", 2048, 23.91)]
 )

@@ -110,10 +110,11 @@ def mla_step(ask: Ask) -> int:
 
 
 def ssm_dtype(state: State, ask: Ask) -> str:
-    """Of the recurrent state: the declared one where vLLM looks for it."""
+    """Of the recurrent state: the declared one where vLLM looks for it; on a CPU (one that has
+    AVX-512 BF16) float32."""
     architecture = ask.architecture
     family = architecture.family.removesuffix("_text")
-    if state.kind == "kda" or (state.kind == "gated_delta_net" and ask.on_cpu):
+    if state.kind == "kda" or ask.on_cpu:
         return "float32"
     if family == "nemotron_h" and since(ask, 0, 13):
         return architecture.ssm_dtype or ("float32" if since(ask, 0, 20) else "float16")
