@@ -25,9 +25,10 @@ fix: .venv/dev-installed         ## format, and mend what can be mended
 docs: .venv/dev-installed        ## make the generated pages again
 	$(BIN)/python docs/generate.py
 
-bench: .venv/dev-installed       ## our client and our reading of headers beside others
+bench: .venv/dev-installed       ## our client and our readers beside others
 	$(BIN)/python bench/client.py -o docs/reference/client.md
 	$(BIN)/python bench/headers.py -o docs/reference/headers.md
+	$(BIN)/python bench/logs.py -o docs/reference/logs.md
 
 lock:                            ## choose the newest versions and write them down
 	rm -rf .venv && $(PYTHON) -m venv .venv

@@ -5,6 +5,7 @@ python docs/generate.py --check   fail if one is stale
 """
 
 import ast
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import click
 import msgspec
 
 from kvroom import cli, engines, matchup
-from kvroom.engine import Engine, Place
+from kvroom.engine import Engine, LogReader, Place
 from kvroom.matchup import Settings
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -23,7 +24,12 @@ NOTE = "<!-- made by docs/generate.py -->\n\n"
 
 def main() -> None:
     """Write or check every page."""
-    pages = {"commands.md": commands(), "matchup.md": matchup_keys(), "engines.md": engine_table()}
+    pages = {
+        "commands.md": commands(),
+        "matchup.md": matchup_keys(),
+        "engines.md": engine_table(),
+        "facts.md": facts(),
+    }
     stale = [name for name, text in pages.items() if not same(REFERENCE / name, text)]
     if "--check" in sys.argv:
         sys.exit(f"stale: {', '.join(stale)}; run 'make docs'" if stale else 0)
@@ -231,6 +237,31 @@ def engine_section(engine: Engine) -> str:
         lines += ["", "| setting | for example | becomes | note |", "|---|---|---|---|"]
         lines += [knob_row(engine, name) for name in sorted(engine.knobs)]
     return "\n".join(lines)
+
+
+def facts() -> str:
+    """The facts that each adapter reads from its engine's log."""
+    parts = [f"{NOTE}# Facts\n", FACTS_INTRO]
+    for name in engines.names():
+        module = importlib.import_module(f"kvroom.engines.{name}")
+        reader = getattr(module, "_read", None) or getattr(module, "read_log", None)
+        if isinstance(reader, LogReader):
+            parts.append(f"\n## {name}\n\n{', '.join(f'`{fact}`' for fact in fact_names(reader))}")
+    return "\n".join(parts) + "\n"
+
+
+FACTS_INTRO = """\
+What `kvroom explain --facts LOG` finds, by engine. Sizes are in bytes, names that end in `_s` in
+seconds; of a fact that is said more than once the last counts, since engines size themselves twice.
+Every fact carries file and line.
+"""
+
+
+def fact_names(reader: LogReader) -> list[str]:
+    """Without those that only sum up to others."""
+    groups = (group for _, pattern in reader.patterns for group in pattern.groupindex)
+    names = {group.partition("__")[0] for group in groups if not group.startswith("_")}
+    return sorted(names)
 
 
 def knob_row(engine: Engine, name: str) -> str:

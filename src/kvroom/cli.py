@@ -169,6 +169,40 @@ def plan(**given: Any) -> None:
 
 
 @main.command()
+@click.option(
+    "--facts", "log", required=True, type=click.Path(path_type=Path), help="An engine's log."
+)
+@click.option("--engine", "name", help="Whose log it is, where that cannot be told from it.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@_by_fault
+def explain(log: Path, name: str | None, as_json: bool) -> None:
+    """List what an engine says of itself in its log, each fact with its line.
+
+    The log may come out of a container or a cluster, coloured, wrapped in JSON, gigabytes long.
+
+    \b
+    kvroom explain --facts engine.log
+    kubectl logs mypod > pod.log; kvroom explain --facts pod.log --json
+    """
+    from kvroom import engines
+    from kvroom.analyse.facts import told
+    from kvroom.analyse.recognise import recognise
+    from kvroom.loglines import log_lines
+    from kvroom.report.told import facts_data, facts_table
+
+    if not log.is_file():
+        raise InputError(f"there is no log {log}")
+    engine = engines.engine(name or recognise(log_lines(log), log.name))
+    facts = told(engine.read_log(log_lines(log, marks=engine.log_marks), log.name))
+    if as_json:
+        _print_json(facts_data(engine.name, facts))
+        return
+    from kvroom.report.terminal import console, rich_table
+
+    console(stderr=False).print(rich_table(facts_table(engine.name, log.name, facts)))
+
+
+@main.command()
 @_by_fault
 def schema() -> None:
     """Print the JSON Schema of matchup.yaml, for editors."""

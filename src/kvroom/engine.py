@@ -101,6 +101,11 @@ class Engine:
     """A pattern of the line that says the engine serves."""
     read_log: Callable[[Iterable[LogLine], str], Iterator[Fact]] = lambda lines, file: iter(())
     """Log lines and the name of their file -> what the engine said of itself."""
+    log_marks: tuple[str, ...] = ()
+    """Words of which at least one stands in every line of its real logs that ``read_log`` knows: of
+    a large log only lines with one of them are tried."""
+    log_signature: str = ""
+    """A pattern that only this engine's logs have: its name in a prefix, a file of its own."""
     room: Plan | None = None
     """The engine's allocator; None where nothing is known of it."""
     kv_dtypes: tuple[str, ...] = ("auto",)
@@ -140,27 +145,48 @@ class Engine:
         }
 
 
-UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 2**30}
+"""Engines that print GB mean 2**30 bytes."""
 
 
-def log_reader(
-    *patterns: str,
-) -> Callable[[Iterable[LogLine], str], Iterator[Fact]]:
+class LogReader:
     """A ``read_log`` from patterns whose named groups are the facts.
 
     ``(?P<kv_tokens>...)`` gives the fact ``kv_tokens``; ``(?P<kv_bytes__MiB>...)`` gives
     ``kv_bytes`` with the printed figure converted. Thousands separators are dropped.
     """
-    compiled = [re.compile(pattern) for pattern in patterns]
 
-    def read(lines: Iterable[LogLine], file: str) -> Iterator[Fact]:
+    def __init__(self, *patterns: str) -> None:
+        self.patterns = [(literal(pattern), re.compile(pattern)) for pattern in patterns]
+
+    def __call__(self, lines: Iterable[LogLine], file: str) -> Iterator[Fact]:
+        """The facts in these lines of a file of this name."""
         for line in lines:
-            for pattern in compiled:
-                match = pattern.search(line.text)
+            for needed, pattern in self.patterns:
+                match = pattern.search(line.text) if needed in line.text else None
                 if match is not None:
                     yield from _facts(match, line, file)
 
-    return read
+
+_OPTIONAL = (
+    re.compile(r"\[[^\]]*\]"),  # one character of many
+    re.compile(r"\(\?[!=<][!=]?[^()]*\)"),  # what must not follow, or stands around
+    re.compile(r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[?*]"),  # a group that may be missing
+    re.compile(r"\((?:\?:|\?P<\w+>)?[^()]*\|[^()]*\)"),  # one text of many
+    re.compile(r"\(\?(?:P<\w+>|:)"),  # the head of a group
+    re.compile(r"\\[A-Za-z.]|\\."),  # a class of characters, or one that is escaped
+    re.compile(r".[?*]\??|\{\d+\}|\+\??|[.^$()]"),
+)
+
+
+def literal(pattern: str) -> str:
+    """A text that stands in every line that a pattern finds, empty where none is sure.
+
+    Looking for it first spares most lines the pattern itself.
+    """
+    for part in _OPTIONAL:
+        pattern = part.sub("\0", pattern)
+    return "" if "|" in pattern else max(pattern.split("\0"), key=len)
 
 
 def _facts(match: re.Match[str], line: LogLine, file: str) -> Iterator[Fact]:

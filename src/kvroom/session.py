@@ -246,7 +246,9 @@ def _tail_reader(log: Path) -> Callable[[], str]:
 
 def _version(run: Run, prepared: Prepared, control: Control, files: StartFiles) -> str | None:
     """What the engine prints counts before what its endpoint says: wheels of llama.cpp say b0."""
-    fact = last(prepared.engine.read_log(run.log_lines(files), files.log.name), "version")
+    engine = prepared.engine
+    lines = run.log_lines(files, engine.log_marks)
+    fact = last(engine.read_log(lines, files.log.name), "version")
     return str(fact.value) if fact else ctl.reported_version(control, prepared.engine)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from kvroom import __version__
 from kvroom.errors import InputError
+from kvroom.loglines import log_lines
 from kvroom.matchup import Matchup, load_matchup
 from kvroom.records import LogLine, RequestRecord, RoundInfo
 
@@ -26,7 +27,6 @@ T = TypeVar("T")
 FORMAT = 1
 """Rises only when a stored field changes its meaning."""
 
-MAX_LINE_BYTES = 1 << 16
 _INFO_KEY = "kvroom.round"
 _ROUND_FILE = re.compile(r"c(\d+)-(\d+)\.parquet")
 
@@ -163,11 +163,12 @@ class Run:
         starts = self.starts(contender)
         return _decode(starts[-1].command, Start) if starts else None
 
-    def log_lines(self, files: "StartFiles") -> Iterator[LogLine]:
-        """What the engine printed in one launch, streamed, with arrival times."""
+    def log_lines(self, files: "StartFiles", marks: Sequence[str] = ()) -> Iterator[LogLine]:
+        """What the engine printed in one launch, streamed, with arrival times; with marks, only
+        lines that have one of them."""
         if not files.log.exists():
             return
-        yield from log_lines(files.log, files.times)
+        yield from log_lines(files.log, files.times, marks)
 
     # how it came out
 
@@ -220,15 +221,6 @@ class StartFiles:
         write_whole(self.command, _pretty(start))
 
 
-def log_lines(log: Path, times: Path | None = None) -> Iterator[LogLine]:
-    """The lines of a log, overlong ones cut, with their times where a file keeps them."""
-    with log.open("rb") as lines, _open_times(times) as stamps:
-        for number, line in enumerate(_bounded_lines(lines), start=1):
-            text = line.decode("utf-8", errors="replace").rstrip("\r\n").rpartition("\r")[2]
-            stamp = stamps.readline().strip()
-            yield LogLine(number, text, int(stamp) / 1e9 if stamp.isdigit() else None)
-
-
 def write_whole(file: Path, data: bytes) -> None:
     """Write a file so that a kill at any moment leaves the old one or the new one."""
     partial = file.with_name(file.name + ".partial")
@@ -263,21 +255,6 @@ def _decode(file: Path, kind: type[T]) -> T:
 def _lower(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error)
     return str(text[:1].lower() + text[1:])
-
-
-@contextlib.contextmanager
-def _open_times(file: Path | None) -> Iterator[Any]:
-    with file.open("rb") if file is not None and file.exists() else io.BytesIO() as times:
-        yield times
-
-
-def _bounded_lines(log: Any) -> Iterator[bytes]:
-    """Lines of a log; what exceeds the bound of one line is dropped, its line number stays."""
-    while line := log.readline(MAX_LINE_BYTES):
-        kept = line
-        while line and not line.endswith(b"\n"):
-            line = log.readline(MAX_LINE_BYTES)
-        yield kept
 
 
 def to_frame(records: Sequence[RequestRecord]) -> "pl.DataFrame":

@@ -93,5 +93,6 @@ def facts(run: Run, contender: Contender) -> dict[str, Fact]:
         return {}
     files = starts[-1]
     source = f"{contender.name}/{files.log.name}"
-    read = list(engines.engine(contender.engine).read_log(run.log_lines(files), source))
+    engine = engines.engine(contender.engine)
+    read = list(engine.read_log(run.log_lines(files, engine.log_marks), source))
     return {name: fact for name in HEADLINES if (fact := last(read, name))}

@@ -10,13 +10,13 @@ from kvroom import engines
 from kvroom.checkpoint.read import Checkpoint, read_checkpoint
 from kvroom.engine import last
 from kvroom.errors import InputError
+from kvroom.loglines import log_lines
 from kvroom.matchup import Settings
 from kvroom.memory import Span, card
 from kvroom.observe import devices
 from kvroom.plan.question import Question
 from kvroom.records import Fact
 from kvroom.room import Ask
-from kvroom.store import log_lines
 from kvroom.units import parse_bytes
 
 SETTINGS = ("slots", "max_len", "kv_cache_dtype", "memory_fraction", "batch_tokens", "prefix_cache")
@@ -116,7 +116,8 @@ def _logged(log: Path | None, names: Sequence[str]) -> tuple[Fact, ...]:
     if len(names) != 1:
         raise InputError("--log is the log of one engine", "name it with --engine")
     try:
-        facts = tuple(engines.engine(names[0]).read_log(log_lines(log), log.name))
+        engine = engines.engine(names[0])
+        facts = tuple(engine.read_log(log_lines(log, marks=engine.log_marks), log.name))
     except OSError as error:
         raise InputError(f"cannot read {log}: {(error.strerror or str(error)).lower()}") from None
     if not facts:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from kvroom.cells import share
-from kvroom.engine import Dialect, Engine, Home, Place, Probes, Tokenizer, log_reader
+from kvroom.engine import Dialect, Engine, Home, LogReader, Place, Probes, Tokenizer
 from kvroom.engines.llamacpp.room import AUTO_SLOTS, plan
+from kvroom.llamalog import MARKS, PATTERNS, summed
 from kvroom.matchup import Settings
 from kvroom.records import Fact, LogLine
 
@@ -33,43 +32,20 @@ def prefix_cache(on: bool, settings: Settings) -> list[str]:
     return ["--cache-prompt"] if on else ["--no-cache-prompt", "--cache-ram", "0"]
 
 
-_read = log_reader(
+_read = LogReader(
     r"^xllamacpp (?P<version>\S+)",
     r"build_info: (?P<version>b[1-9]\S*)",
-    r"llama_context: (?P<context>constructing)",
-    r"llama_context: n_seq_max\s+= (?P<slots>\d+)",
-    r"llama_context: n_ctx\s+= (?P<context_tokens>\d+)",
-    r"llama_context: kv_unified\s+= (?P<kv_unified>\w+)",
-    r"model buffer size =\s*(?P<weights_bytes__MiB>[\d.]+) MiB",
-    r"llama_kv_cache: size =\s*(?P<cache_bytes__MiB>[\d.]+) MiB \(\s*(?P<cells>\d+) cells,"
-    r"\s*\d+ layers,\s*\d+/(?P<streams>\d+) seqs\), K \((?P<kv_cache_dtype>\w+)\)",
-    r"llama_memory_recurrent: size =\s*(?P<state_bytes__MiB>[\d.]+) MiB",
+    *PATTERNS,
     r"(?P<ready>listening on http\S+)",
-    r"(?P<error>Context size has been exceeded|failed to find free space in the KV cache)",
+    r"truncated = (?P<truncated>1)",
+    r"(?P<full_reprocessing>forcing full prompt re-processing)",
     r" E (?P<error>.*\S)",
 )
 
 
 def read_log(lines: Iterable[LogLine], file: str) -> Iterator[Fact]:
-    """Facts of the log; KV room is summed over the caches of one context.
-
-    A model with sliding-window layers prints two caches: the bytes add up, while the tokens a
-    request may hold are those of the larger one. Cells are printed per stream.
-    """
-    size, tokens, cells = 0.0, 0.0, 0.0
-    for fact in _read(lines, file):
-        yield fact
-        match fact.name, fact.value:
-            case "context", _:
-                size, tokens = 0.0, 0.0
-            case "cache_bytes", float(value):
-                size += value
-                yield msgspec.structs.replace(fact, name="kv_bytes", value=size)
-            case "cells", float(value):
-                cells = value
-            case "streams", float(value):
-                tokens = max(tokens, cells * value)
-                yield msgspec.structs.replace(fact, name="kv_tokens", value=tokens, unit="tokens")
+    """Facts of the log, sums of parts included."""
+    return summed(_read, lines, file)
 
 
 ENGINE = Engine(
@@ -98,6 +74,8 @@ ENGINE = Engine(
     probes=Probes(version=("/props", "build_info")),
     ready_line=r"listening on http",
     read_log=read_log,
+    log_marks=(*MARKS, "xllamacpp", "build_info", "listening", "truncated = 1", "forcing", " E "),
+    log_signature=r"^xllamacpp |\bllama_server\b|\bsrv  |\bslot  |^\d+\.\d\d\.\d{3}\.\d{3} [IWED] ",
     room=plan,
     kv_dtypes=("f16", "q8_0"),
     share=share,

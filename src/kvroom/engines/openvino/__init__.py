@@ -1,6 +1,6 @@
 """OpenVINO GenAI: continuous batching over a paged KV cache, behind kvroom's own thin server."""
 
-from kvroom.engine import Dialect, Engine, Home, Place, Probes, Tokenizer, log_reader
+from kvroom.engine import Dialect, Engine, Home, LogReader, Place, Probes, Tokenizer
 from kvroom.engines.openvino.room import plan
 from kvroom.matchup import Settings
 
@@ -18,7 +18,7 @@ def max_len(value: int, settings: Settings) -> list[str]:
     return []
 
 
-read_log = log_reader(
+read_log = LogReader(
     r"^openvino_genai (?P<version>\S+)",
     r"model loaded in (?P<load_s>[\d.]+) s",
     r"KV cache: (?P<kv_blocks>\d+) blocks of (?P<kv_block_tokens>\d+) tokens, "
@@ -28,7 +28,7 @@ read_log = log_reader(
     r"KV cache usage: (?P<kv_cache_usage_percent>[\d.]+)%",
     r"^ERROR (?P<error>.*\S)",
     r"^(?P<error>\w*(?:Error|Exception): .*\S)",
-)
+)  # fmt: skip
 
 ENGINE = Engine(
     name="openvino",
@@ -56,6 +56,16 @@ ENGINE = Engine(
     probes=Probes(version=("/version", "version")),
     ready_line=r"serving on http",
     read_log=read_log,
+    log_marks=(
+        "openvino_genai",
+        "model loaded",
+        "KV cache",
+        "serving on",
+        "ERROR ",
+        "Error: ",
+        "Exception: ",
+    ),
+    log_signature=r"^openvino_genai |OpenVINO",
     room=plan,
     kv_dtypes=("u8", "bf16"),
 )

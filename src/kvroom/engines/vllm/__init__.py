@@ -1,7 +1,8 @@
 """vLLM: ``vllm serve`` from the PATH, or its API server inside an environment."""
 
-from kvroom.engine import Dialect, Engine, Home, Place, Probes, Repair, Tokenizer, log_reader
+from kvroom.engine import Dialect, Engine, Home, Place, Probes, Repair, Tokenizer
 from kvroom.engines.vllm.defaults import share
+from kvroom.engines.vllm.log import read_log
 from kvroom.engines.vllm.room import plan
 from kvroom.matchup import Settings
 
@@ -18,30 +19,6 @@ def prefix_cache(on: bool, settings: Settings) -> list[str]:
     """On by default, and on hybrids a reason for a smaller room."""
     return ["--enable-prefix-caching" if on else "--no-enable-prefix-caching"]
 
-
-# Wordings: vLLM 0.31.0, files vllm/v1/core/kv_cache_utils.py, v1/engine/core.py, v1/worker/*.py.
-# "KV cache size" was two lines before 0.28 and said "GPU" on every device before 0.30.
-read_log = log_reader(
-    r"\bversion (?P<version>\d+\.\d+\.\d\S*)\s*$",
-    r"Initializing a V1 LLM engine \(v(?P<version>[^)\s]+)\)",
-    r"Model loading took (?P<weights_bytes__GiB>[\d.]+) GiB",
-    r"Checkpoint size: (?P<checkpoint_bytes__GiB>[\d.]+) GiB",
-    r"Loading weights took (?P<load_s>[\d.]+) seconds",
-    r"Available KV cache memory: (?P<kv_bytes__GiB>[\d.]+) GiB",
-    r"Available KV cache memory: (?P<available_bytes__GiB>[\d.]+) GiB",
-    r"'kv_cache_memory_bytes': (?P<kv_bytes>\d+)",
-    r"Setting attention block size to (?P<kv_block_tokens>\d+) tokens",
-    r"Padding mamba page size by (?P<state_padding_percent>[\d.]+)%",
-    r"Using (?P<attention_backend>\w+) attention backend",
-    r"KV cache size: (?P<kv_tokens>[\d,]+) tokens",
-    r"Maximum concurrency for [\d,]+ tokens per request: (?P<max_concurrency>[\d.]+)x",
-    r"init engine \(profile, create kv cache, warmup model\) took (?P<engine_init_s>[\d.]+) s",
-    r"Running: (?P<running>\d+) reqs, Waiting: (?P<waiting>\d+) reqs.*"
-    r"KV cache usage: (?P<kv_cache_usage_percent>[\d.]+)%",
-    r"(?P<ready>Application startup complete)",
-    r"(?:^|\] )(?P<error>(?:\w+\.)*\w+(?:Error|Exception): "
-    r"(?!Engine core initialization failed|EngineCore encountered an issue).*\S)",
-)
 
 ENGINE = Engine(
     name="vllm",
@@ -86,6 +63,8 @@ ENGINE = Engine(
     probes=Probes(version=("/version", "version")),
     ready_line=r"Application startup complete",
     read_log=read_log,
+    log_marks=(".py:", "startup complete", "Error: ", "Exception: ", "out of memory"),
+    log_signature=r"vLLM|\bvllm[/.]|\bEngineCore\b|\[(?:kv_cache_utils|gpu_worker|interface|loggers)\.py",
     room=plan,
     kv_dtypes=("auto", "fp8"),
     share=share,

@@ -1,0 +1,38 @@
+"""What a log says, put together: each fact once, with its last value and how often it was said."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kvroom.records import Fact
+
+MOST_VALUES = 16
+
+
+class Told(msgspec.Struct, kw_only=True):
+    """A fact over a whole log; of figures the range too."""
+
+    last: Fact
+    first_line: int
+    times: int = 1
+    values: list[str] = []
+    """The different texts it had, the first of them."""
+    low: float | None = None
+    high: float | None = None
+
+
+def told(facts: Iterable[Fact]) -> list[Told]:
+    """The facts of a log in the order they first appear; memory does not grow with the log."""
+    found: dict[str, Told] = {}
+    for fact in facts:
+        one = found.get(fact.name)
+        if one is None:
+            one = found[fact.name] = Told(last=fact, first_line=fact.source.line, times=0)
+        one.last, one.times = fact, one.times + 1
+        if isinstance(fact.value, str):
+            if fact.value not in one.values and len(one.values) < MOST_VALUES:
+                one.values.append(fact.value)
+        else:
+            one.low = fact.value if one.low is None else min(one.low, fact.value)
+            one.high = fact.value if one.high is None else max(one.high, fact.value)
+    return list(found.values())
