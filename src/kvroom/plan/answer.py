@@ -3,10 +3,11 @@
 from kvroom import engines
 from kvroom.engine import last
 from kvroom.errors import InputError
+from kvroom.fit import Fit, fit
 from kvroom.plan.available import rooms
 from kvroom.plan.changes import changes
 from kvroom.plan.question import Check, Planned, Question, Refused
-from kvroom.room import Fit, KvRoom, fit
+from kvroom.room import KvRoom
 
 
 def plan(question: Question, name: str) -> Planned | Refused:

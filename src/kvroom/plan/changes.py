@@ -7,9 +7,10 @@ import msgspec
 
 from kvroom.engine import Engine
 from kvroom.errors import InputError
+from kvroom.fit import fit
 from kvroom.plan.available import rooms
 from kvroom.plan.question import Change, Question
-from kvroom.room import Ask, ceil_div, fit
+from kvroom.room import Ask, ceil_div
 
 MOST_SLOTS = 512
 """How far the search for the best number of slots goes."""

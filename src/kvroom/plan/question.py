@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 
 from kvroom.checkpoint.read import Checkpoint
+from kvroom.fit import Fit
 from kvroom.memory import Before, Span
 from kvroom.records import Fact
-from kvroom.room import Ask, Expected, Fit, KvRoom
+from kvroom.room import Ask, Expected, KvRoom
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
