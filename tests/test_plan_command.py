@@ -77,6 +77,10 @@ def test_a_log_settles_what_rounding_leaves_open(kvroom: Kvroom, tmp_path: Path)
     told = json.loads(done.stdout)
 
     assert told["blocks"] == 534
+    assert {c["setting"]: c["running"] for c in told["changes"]} == {
+        "kv_cache_dtype": 32,
+        "slots": 28,
+    }
     assert {c["agrees"] for c in told["checks"] if c["source"]} == {True}
     assert {c["wording"]: c["source"] for c in told["checks"]}["Allocated (GiB)"] == "engine.log:3"
 

@@ -115,7 +115,7 @@ def report(run: Path, out: Path | None, as_json: bool) -> None:
 @click.option("--engine", "engine_names", multiple=True, help="Only this one; may be repeated.")
 @click.option("--engine-version", default="", help="Where versions differ; the newest by default.")
 @click.option("--card", help="A card by name, such as 'RTX 5090'; memory is then estimated.")
-@click.option("--memory", help="Memory of the card, such as 24GiB.")
+@click.option("--memory", help="Memory of the card, such as 24GiB; else of one here.")
 @click.option("--available", help="Memory for the KV cache itself, from a log: 3.45GiB.")
 @click.option("--prompt", type=COUNT, default=512, show_default=True)
 @click.option("--output", type=COUNT, default=256, show_default=True)

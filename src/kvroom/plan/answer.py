@@ -1,9 +1,12 @@
 """A question and an engine -> what fits, what binds, what to change."""
 
+import msgspec
+
 from kvroom import engines
 from kvroom.engine import last
 from kvroom.errors import InputError
 from kvroom.fit import Fit, fit
+from kvroom.memory import Span
 from kvroom.plan.available import rooms
 from kvroom.plan.changes import changes
 from kvroom.plan.question import Check, Planned, Question, Refused
@@ -21,7 +24,7 @@ def plan(question: Question, name: str) -> Planned | Refused:
             ask=question.ask,
             why=str(error),
             hint=error.hint,
-            changes=tuple(changes(question, engine, None)),
+            changes=tuple(changes(_settled(question), engine, None)),
         )
     fits = tuple(
         tuple(fit(room, question.prompt, question.output, n) for room in found.made)
@@ -35,9 +38,17 @@ def plan(question: Question, name: str) -> Planned | Refused:
         fits=fits,
         before=found.before,
         at_worst=found.at_worst,
-        changes=tuple(changes(question, engine, now)),
+        changes=tuple(changes(_settled(question, found.available), engine, now)),
         checks=_checks(question, found.made[0]) if question.logged else (),
     )
+
+
+def _settled(question: Question, available: Span | None = None) -> Question:
+    """The question without the log, which has said its bytes; an estimate stays one."""
+    if not question.logged:
+        return question
+    known = available or question.available
+    return msgspec.structs.replace(question, logged=(), available=known)
 
 
 def _asked(one: Fit) -> int:

@@ -23,6 +23,8 @@ class Rooms(msgspec.Struct, frozen=True, kw_only=True):
 
     made: tuple[KvRoom, ...]
     """One room, or the small and the large one of an interval."""
+    available: Span | None = None
+    """The bytes, where there is a figure for them."""
     before: Before | None = None
     at_worst: str = ""
     """Why the engine would not start with the smaller end of the interval, if so."""
@@ -36,14 +38,14 @@ def rooms(question: Question, engine: Engine) -> Rooms:
     if span is None:
         return Rooms(made=(engine.room(question.ask),))
     if not engine.takes_what_is_left:
-        return Rooms(made=(_allocated(question, engine, span),), before=before)
+        return Rooms(made=(_allocated(question, engine, span),), available=span, before=before)
     large = engine.room(_with(question.ask, available=span.high))
     try:
         small = engine.room(_with(question.ask, available=span.low))
     except InputError as error:
-        return Rooms(made=(large,), before=before, at_worst=str(error))
-    different = small.blocks != large.blocks
-    return Rooms(made=(small, large) if different else (small,), before=before)
+        return Rooms(made=(large,), available=span, before=before, at_worst=str(error))
+    both = (small, large) if small.blocks != large.blocks else (small,)
+    return Rooms(made=both, available=span, before=before)
 
 
 def _allocated(question: Question, engine: Engine, span: Span) -> KvRoom:

@@ -17,11 +17,14 @@ MOST_SLOTS = 512
 
 
 def changes(question: Question, engine: Engine, now: int | None) -> Iterable[Change]:
-    """The best value of each setting by itself, if more requests run with it than now."""
+    """The best value of each setting by itself, if more requests run with it than now.
+
+    A log tells of the settings it was made with, so it must have been turned into bytes before.
+    """
     for setting, values in _candidates(question, engine):
         best: Change | None = None
         for value, ask in values:
-            running = _running(msgspec.structs.replace(question, ask=ask, logged=()), engine)
+            running = _running(msgspec.structs.replace(question, ask=ask), engine)
             if running > (best.running if best else now or 0):
                 best = Change(setting=setting, value=value, running=running, instead_of=now)
         if best is not None:
@@ -47,15 +50,7 @@ def _candidates(question: Question, engine: Engine) -> Iterable[tuple[str, Candi
     ask, settings = question.ask, question.ask.settings
 
     def tried(name: str, values: Iterable[Any]) -> Candidates:
-        return [
-            (
-                value,
-                msgspec.structs.replace(
-                    ask, settings=msgspec.structs.replace(settings, **{name: value})
-                ),
-            )
-            for value in values
-        ]
+        return [(value, _with_setting(ask, name, value)) for value in values]
 
     highest = max(question.concurrency)
     yield "slots", tried("slots", range(1, min(MOST_SLOTS, 2 * highest) + 1))
@@ -75,6 +70,11 @@ def _candidates(question: Question, engine: Engine) -> Iterable[tuple[str, Candi
         yield "kv_cache_dtype", tried("kv_cache_dtype", others)
     if question.available is None and question.memory is not None and engine.takes_what_is_left:
         yield from _memory_candidates(question, engine, tried)
+
+
+def _with_setting(ask: Ask, name: str, value: Any) -> Ask:
+    settings = msgspec.structs.replace(ask.settings, **{name: value})
+    return msgspec.structs.replace(ask, settings=settings)
 
 
 def _memory_candidates(
