@@ -69,10 +69,20 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        if self.path == "/health" and self.server.mode == "never ready":
+        if self.path == "/metrics":
+            self.plain(
+                "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 3\n"
+            )
+        elif self.path == "/health" and self.server.mode == "never ready":
             self.answer(503, {"error": {"message": "Loading model"}})
         else:
             self.answer(200, {"status": "ok", "build_info": "b4242-stub"})
+
+    def plain(self, text: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text.encode())
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

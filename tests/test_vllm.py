@@ -22,6 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("vllm")
     matchup = yaml.safe_load(EXAMPLE.read_text())
     matchup["contenders"] = [c for c in matchup["contenders"] if c["name"] in KEPT]
+    matchup["sample_s"] = 0.2
     matchup["workload"] |= {"output_tokens": 64, "concurrency": [1, 16], "rounds": 1}
     (folder / "matchup.yaml").write_text(yaml.safe_dump(matchup))
     return folder
@@ -76,6 +77,9 @@ def test_a_starved_cache_makes_streams_fall_silent(told: dict[str, Any]) -> None
     starved = next(level for level in vllm["levels"] if level["concurrency"] == 16)
 
     assert starved["itl_ms"]["max"] > 10 * starved["itl_ms"]["p50"]
+    assert starved["live"]["preempted"] > 0
+    assert starved["live"]["waiting_max"] > 0
+    assert starved["live"]["kv_cache_usage_max"] > 0.9
 
 
 def test_the_converted_weights_speak_as_the_gguf_does(told: dict[str, Any], folder: Path) -> None:

@@ -73,6 +73,19 @@ class Probes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Gauges:
+    """Where the engine tells its state, and what its figures are called in our words.
+
+    Only an endpoint that disturbs nothing: SGLang's ``/health`` generates a token, TensorRT-LLM's
+    ``/metrics`` empties a queue.
+    """
+
+    names: Mapping[str, str]
+    """A Prometheus name -> ours. Several series add up; of a usage the largest counts."""
+    path: str = "/metrics"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """Where one launch of the engine lives."""
 
@@ -97,6 +110,8 @@ class Engine:
     env: Mapping[str, str] = field(default_factory=dict)
     dialect: Dialect = field(default_factory=Dialect)
     probes: Probes = field(default_factory=Probes)
+    gauges: Gauges | None = None
+    """None where nothing can be asked without disturbing it."""
     ready_line: str = ""
     """A pattern of the line that says the engine serves."""
     read_log: Callable[[Iterable[LogLine], str], Iterator[Fact]] = lambda lines, file: iter(())

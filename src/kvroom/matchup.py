@@ -191,6 +191,8 @@ class Matchup(_Strict, frozen=True):
     """Settings that all contenders share."""
     timeouts: Timeouts = Timeouts()
     """When to stop waiting."""
+    sample_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.5
+    """Seconds between looks at an engine's own gauges, its memory and the device; 0 for never."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

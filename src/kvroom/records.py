@@ -69,6 +69,32 @@ class LogLine(msgspec.Struct, frozen=True, gc=False):
     at_s: float | None = None
 
 
+class DeviceSample(msgspec.Struct, frozen=True, kw_only=True):
+    """An accelerator at one moment."""
+
+    name: str
+    memory_bytes: int
+    """Used by everybody."""
+    power_w: float | None = None
+    clock_mhz: int | None = None
+    throttled: int | None = None
+    """The driver's bit mask of reasons why the clock is held down; 0 is none."""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An engine at one moment, seen from outside the load."""
+
+    at_ns: int
+    """On the clock of the run."""
+    gauges: dict[str, float] = {}
+    """What its metrics say, in our words: running, waiting, kv_cache_usage, preempted, ..."""
+    memory_bytes: int | None = None
+    """Resident, of all its processes together."""
+    cpu_s: float | None = None
+    """Processor time of all its living processes so far."""
+    devices: list[DeviceSample] = []
+
+
 class Source(msgspec.Struct, frozen=True):
     """A line of a stored file."""
 

@@ -30,6 +30,7 @@ from kvroom.prepare import SERVED_MODEL, Prepared
 from kvroom.provide.cache import Say
 from kvroom.provide.environment import given_python, made_environment, packages_of
 from kvroom.provide.model import Weights, provided
+from kvroom.sample import sampled
 from kvroom.store import Run, Start, StartFiles
 from kvroom.units import NS_PER_S
 from kvroom.workload import PlannedRound
@@ -84,7 +85,9 @@ def opened(run: Run, prepared: Prepared, say: Say) -> Iterator[tuple[Session, li
     files = run.next_start(prepared.contender.name)
     if prepared.provide is None:
         with _control(prepared) as control:
-            yield _attached(prepared, control, files, say), []
+            session = _attached(prepared, control, files, say)
+            with _sampled(run, prepared, control, files, None):
+                yield session, []
         return
     python, weights = _provided(prepared, say)
     port = _port(prepared)
@@ -102,7 +105,17 @@ def opened(run: Run, prepared: Prepared, say: Say) -> Iterator[tuple[Session, li
         )
         files.write(start)
         _check_version(prepared, start.version)
-        yield _session(prepared, control, SERVED_MODEL, server.check), server.warnings
+        session = _session(prepared, control, SERVED_MODEL, server.check)
+        with _sampled(run, prepared, control, files, server.pid):
+            yield session, server.warnings
+
+
+def _sampled(
+    run: Run, prepared: Prepared, control: Control, files: StartFiles, pid: int | None
+) -> contextlib.AbstractContextManager[None]:
+    """Looks at the engine while the block runs; the control connection serves threads."""
+    gauges = prepared.engine.gauges
+    return sampled(files.samples, run.matchup.sample_s, gauges, control.client, pid)
 
 
 def _control(prepared: Prepared) -> contextlib.closing[Control]:

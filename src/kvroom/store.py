@@ -17,7 +17,7 @@ from kvroom import __version__
 from kvroom.errors import InputError
 from kvroom.loglines import log_lines
 from kvroom.matchup import Matchup, load_matchup
-from kvroom.records import LogLine, RequestRecord, RoundInfo
+from kvroom.records import LogLine, RequestRecord, RoundInfo, Sample
 
 if TYPE_CHECKING:
     import polars as pl
@@ -170,6 +170,16 @@ class Run:
             return
         yield from log_lines(files.log, files.times, marks)
 
+    def samples(self, files: "StartFiles") -> list[Sample]:
+        """What was seen of one launch from outside; a line cut off by a kill is left out."""
+        if not files.samples.exists():
+            return []
+        found = []
+        for line in files.samples.read_bytes().splitlines():
+            with contextlib.suppress(msgspec.DecodeError):
+                found.append(msgspec.json.decode(line, type=Sample))
+        return found
+
     # how it came out
 
     def write_ending(self, contender: str, ending: Ending) -> None:
@@ -215,6 +225,7 @@ class StartFiles:
         self.command = folder / f"command{suffix}.json"
         self.log = folder / f"engine{suffix}.log"
         self.times = folder / f"engine{suffix}.times"
+        self.samples = folder / f"samples{suffix}.jsonl"
 
     def write(self, start: Start) -> None:
         """Keep what was started."""

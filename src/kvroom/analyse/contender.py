@@ -6,11 +6,12 @@ import msgspec
 
 from kvroom import engines
 from kvroom.analyse.audit import void_reason
+from kvroom.analyse.live import Live, Window, live
 from kvroom.analyse.metrics import LevelMetrics, RoundMetrics, level_metrics, round_metrics
 from kvroom.engine import last
 from kvroom.matchup import Contender
-from kvroom.records import Fact
-from kvroom.store import Ending, Run, Start
+from kvroom.records import Fact, Sample
+from kvroom.store import Ending, Round, Run, Start
 
 HEADLINES = (
     "kv_tokens",
@@ -40,6 +41,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     levels: list[LevelMetrics]
     voids: dict[int, str]
     """Levels whose rounds cannot be believed, and why."""
+    live: dict[int, Live]
+    """By level, what the engine's own gauges and its processes showed meanwhile."""
 
     def level(self, concurrency: int) -> LevelMetrics | None:
         """The level, if any of its rounds was measured."""
@@ -57,7 +60,8 @@ def measured(run: Run) -> list[Measured]:
 
 
 def _measured(run: Run, contender: Contender) -> Measured:
-    rounds = [round_metrics(stored) for stored in run.rounds(contender.name)]
+    stored = run.rounds(contender.name)
+    rounds = [round_metrics(one) for one in stored]
     by_level = itertools.groupby(rounds, key=lambda one: one.concurrency)
     grouped = {concurrency: list(group) for concurrency, group in by_level}
     return Measured(
@@ -68,6 +72,18 @@ def _measured(run: Run, contender: Contender) -> Measured:
         facts=facts(run, contender),
         levels=[level_metrics(group) for group in grouped.values()],
         voids={level: why for level, group in grouped.items() if (why := _void(group))},
+        live=live(_samples(run, contender), [_window(one) for one in stored]),
+    )
+
+
+def _samples(run: Run, contender: Contender) -> list[Sample]:
+    return [sample for files in run.starts(contender.name) for sample in run.samples(files)]
+
+
+def _window(stored: Round) -> Window:
+    start_ns = stored.info.started_ns
+    return Window(
+        stored.info.concurrency, start_ns, start_ns + (stored.frame["ended_ns"].max() or 0)
     )
 
 

@@ -92,4 +92,5 @@ def _level(level: LevelMetrics, one: Measured) -> dict[str, Any]:
             "load_average": first.load_average,
         },
         "prompts_sha256": first.prompts_sha256,
+        "live": one.live.get(level.concurrency),
     }

@@ -19,6 +19,7 @@ def notes(run: Run, contenders: Sequence[Measured]) -> list[str]:
         "many requests had their first token and not yet their last.",
         _load(run, contenders),
         *_rooms(started),
+        _live(run, started),
         *_once(text for one in started for text in _remarks(one)),
         _client(contenders),
         _machine(run),
@@ -68,6 +69,25 @@ def _rooms(started: Sequence[Measured]) -> list[str]:
             held = f" in {show_bytes(float(size.value))}" if size else ""
             rooms.append(f"{float(tokens.value):,.0f}{held} ({tokens.source})")
     return [f"KV room in tokens, as logged: {'; '.join(rooms)}."] if rooms else []
+
+
+def _live(run: Run, started: Sequence[Measured]) -> str:
+    """What the engines' own gauges showed at the highest level."""
+    level = max(run.matchup.workload.concurrency)
+    told = [text for one in started if (text := _gauges(one, level))]
+    return f"By the engines' own gauges, at {level}: {'; '.join(told)}." if told else ""
+
+
+def _gauges(one: Measured, level: int) -> str:
+    seen = one.live.get(level)
+    if seen is None or seen.running_max is None:
+        return ""
+    waited = "" if seen.waiting_max is None else f" and {seen.waiting_max:.0f} waiting"
+    used = (
+        "" if seen.kv_cache_usage_max is None else f", KV cache {seen.kv_cache_usage_max:.0%} full"
+    )
+    pushed = f", {seen.preempted:.0f} preemptions" if seen.preempted else ""
+    return f"{one.contender.name} at most {seen.running_max:.0f} running{waited}{used}{pushed}"
 
 
 def _remarks(one: Measured) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kvroom.cells import share
-from kvroom.engine import Dialect, Engine, Home, LogReader, Place, Probes, Tokenizer
+from kvroom.engine import Dialect, Engine, Gauges, Home, LogReader, Place, Probes, Tokenizer
 from kvroom.engines.llamacpp.room import AUTO_SLOTS, plan
 from kvroom.llamalog import MARKS, PATTERNS, summed
 from kvroom.matchup import Settings
@@ -72,6 +72,12 @@ ENGINE = Engine(
         extra={"ignore_eos": True},
     ),
     probes=Probes(version=("/props", "build_info")),
+    gauges=Gauges(
+        names={
+            "llamacpp:requests_processing": "running",
+            "llamacpp:requests_deferred": "waiting",
+        }
+    ),
     ready_line=r"listening on http",
     read_log=read_log,
     log_marks=(*MARKS, "xllamacpp", "build_info", "listening", "truncated = 1", "forcing", " E "),

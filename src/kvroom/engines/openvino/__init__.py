@@ -1,6 +1,6 @@
 """OpenVINO GenAI: continuous batching over a paged KV cache, behind kvroom's own thin server."""
 
-from kvroom.engine import Dialect, Engine, Home, LogReader, Place, Probes, Tokenizer
+from kvroom.engine import Dialect, Engine, Gauges, Home, LogReader, Place, Probes, Tokenizer
 from kvroom.engines.openvino.room import plan
 from kvroom.matchup import Settings
 
@@ -54,6 +54,9 @@ ENGINE = Engine(
         extra={"ignore_eos": True, "return_token_ids": True},
     ),
     probes=Probes(version=("/version", "version")),
+    gauges=Gauges(
+        names={"running": "running", "waiting": "waiting", "kv_cache_usage": "kv_cache_usage"}
+    ),
     ready_line=r"serving on http",
     read_log=read_log,
     log_marks=(

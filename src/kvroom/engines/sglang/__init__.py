@@ -1,6 +1,6 @@
 """SGLang: planned and attached to; kvroom does not start it yet."""
 
-from kvroom.engine import Dialect, Engine, LogReader, Probes
+from kvroom.engine import Dialect, Engine, Gauges, LogReader, Probes
 from kvroom.engines.sglang.room import plan, share
 
 # Wordings of 0.5.16 to 0.5.23. "GB" in its log is 2**30 bytes.
@@ -46,6 +46,14 @@ ENGINE = Engine(
     home=None,
     dialect=Dialect(extra={"ignore_eos": True}),
     probes=Probes(ready="/ready"),
+    gauges=Gauges(
+        names={
+            "sglang:num_running_reqs": "running",
+            "sglang:num_queue_reqs": "waiting",
+            "sglang:token_usage": "kv_cache_usage",
+            "sglang:num_retracted_requests_total": "preempted",
+        }
+    ),
     ready_line=r"The server is fired up",
     read_log=read_log,
     log_marks=(

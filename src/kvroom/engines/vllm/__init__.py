@@ -1,6 +1,6 @@
 """vLLM: ``vllm serve`` from the PATH, or its API server inside an environment."""
 
-from kvroom.engine import Dialect, Engine, Home, Place, Probes, Repair, Tokenizer
+from kvroom.engine import Dialect, Engine, Gauges, Home, Place, Probes, Repair, Tokenizer
 from kvroom.engines.vllm.defaults import share
 from kvroom.engines.vllm.log import read_log
 from kvroom.engines.vllm.room import plan
@@ -61,6 +61,17 @@ ENGINE = Engine(
         extra={"ignore_eos": True, "return_token_ids": True},
     ),
     probes=Probes(version=("/version", "version")),
+    gauges=Gauges(
+        names={
+            "vllm:num_requests_running": "running",
+            "vllm:num_requests_waiting": "waiting",
+            "vllm:kv_cache_usage_perc": "kv_cache_usage",
+            "vllm:gpu_cache_usage_perc": "kv_cache_usage",
+            "vllm:num_preemptions_total": "preempted",
+            "vllm:prefix_cache_queries_total": "prefix_queries",
+            "vllm:prefix_cache_hits_total": "prefix_hits",
+        }
+    ),
     ready_line=r"Application startup complete",
     read_log=read_log,
     log_marks=(".py:", "startup complete", "Error: ", "Exception: ", "out of memory"),

@@ -1,0 +1,68 @@
+"""What an engine said of itself and took while a level ran: its own gauges beside our client."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from kvroom.records import Sample
+
+
+class Window(msgspec.Struct, frozen=True):
+    """A round, from its release to its last token, on the clock of the run."""
+
+    concurrency: int
+    start_ns: int
+    end_ns: int
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """Over all rounds of a level; None where the engine does not tell."""
+
+    samples: int
+    running_max: float | None
+    waiting_max: float | None
+    kv_cache_usage_max: float | None
+    preempted: float | None
+    """How often requests were pushed out."""
+    memory_bytes_max: int | None
+    device_memory_bytes_max: int | None
+
+
+def live(samples: Sequence[Sample], windows: Iterable[Window]) -> dict[int, Live]:
+    """For each level what was seen during its rounds; levels without a sample are left out."""
+    by_level: dict[int, list[Window]] = {}
+    for window in windows:
+        by_level.setdefault(window.concurrency, []).append(window)
+    found = {level: _level(samples, of) for level, of in by_level.items()}
+    return {level: one for level, one in found.items() if one.samples}
+
+
+def _level(samples: Sequence[Sample], windows: Sequence[Window]) -> Live:
+    within = [s for s in samples for w in windows if w.start_ns <= s.at_ns <= w.end_ns]
+    devices = [device.memory_bytes for sample in within for device in sample.devices]
+    return Live(
+        samples=len(within),
+        running_max=_most(within, "running"),
+        waiting_max=_most(within, "waiting"),
+        kv_cache_usage_max=_most(within, "kv_cache_usage"),
+        preempted=_risen(samples, windows, "preempted"),
+        memory_bytes_max=max((s.memory_bytes for s in within if s.memory_bytes), default=None),
+        device_memory_bytes_max=max(devices, default=None),
+    )
+
+
+def _most(samples: Sequence[Sample], name: str) -> float | None:
+    return max((s.gauges[name] for s in samples if name in s.gauges), default=None)
+
+
+def _risen(samples: Sequence[Sample], windows: Sequence[Window], name: str) -> float | None:
+    """How far a counter rose during these rounds, from the last look before to the first after."""
+    told = [sample for sample in samples if name in sample.gauges]
+    if not told:
+        return None
+    risen = 0.0
+    for window in windows:
+        before = [s for s in told if s.at_ns <= window.start_ns] or told[:1]
+        after = [s for s in told if s.at_ns >= window.end_ns] or told[-1:]
+        risen += after[0].gauges[name] - before[-1].gauges[name]
+    return risen
