@@ -133,6 +133,14 @@ def planned_beside_log(
     return {check["wording"]: (check["planned"], check["logged"]) for check in checks}
 
 
+def test_the_phases_of_a_start_add_up(told: dict[str, Any]) -> None:
+    for contender in told["contenders"]:
+        phases = {phase["name"]: phase["seconds"] for phase in contender["start_phases"]}
+
+        assert sum(phases.values()) == pytest.approx(contender["time_to_ready_s"])
+        assert {"weights", "KV cache", "server"} <= set(phases)
+
+
 def test_the_engines_own_gauges_say_who_ran_and_who_waited(told: dict[str, Any]) -> None:
     """Two slots: two run and four wait. Six blocks of 32 tokens: six requests of two, three run."""
     at_six = {name: level["live"] for name, level in levels(told) if level["concurrency"] == 6}

@@ -59,6 +59,13 @@ def test_vllm_says_its_version_its_room_and_when_it_was_ready(told: dict[str, An
     assert "error" not in vllm["facts"]
 
 
+def test_the_phases_of_vllms_start_add_up(told: dict[str, Any]) -> None:
+    phases = {p["name"]: p["seconds"] for p in told["contenders"][0]["start_phases"]}
+
+    assert sum(phases.values()) == pytest.approx(told["contenders"][0]["time_to_ready_s"])
+    assert {"imports", "configuration", "workers", "weights", "KV cache"} <= set(phases)
+
+
 def test_the_plan_of_the_converted_weights_equals_the_log(
     told: dict[str, Any], folder: Path
 ) -> None:

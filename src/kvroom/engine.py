@@ -119,6 +119,8 @@ class Engine:
     log_marks: tuple[str, ...] = ()
     """Words of which at least one stands in every line of its real logs that ``read_log`` knows: of
     a large log only lines with one of them are tried."""
+    phases: tuple[tuple[str, str], ...] = ()
+    """Phases of a start, in order: a name, and a pattern of the lines that end it."""
     log_signature: str = ""
     """A pattern that only this engine's logs have: its name in a prefix, a file of its own."""
     room: Plan | None = None

@@ -8,6 +8,7 @@ from kvroom import engines
 from kvroom.analyse.audit import void_reason
 from kvroom.analyse.live import Live, Window, live
 from kvroom.analyse.metrics import LevelMetrics, RoundMetrics, level_metrics, round_metrics
+from kvroom.analyse.phases import Phase, phases
 from kvroom.engine import last
 from kvroom.matchup import Contender
 from kvroom.records import Fact, Sample
@@ -41,6 +42,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     levels: list[LevelMetrics]
     voids: dict[int, str]
     """Levels whose rounds cannot be believed, and why."""
+    phases: list[Phase]
+    """Where the time of the last start went."""
     live: dict[int, Live]
     """By level, what the engine's own gauges and its processes showed meanwhile."""
 
@@ -72,8 +75,18 @@ def _measured(run: Run, contender: Contender) -> Measured:
         facts=facts(run, contender),
         levels=[level_metrics(group) for group in grouped.values()],
         voids={level: why for level, group in grouped.items() if (why := _void(group))},
+        phases=_phases(run, contender),
         live=live(_samples(run, contender), [_window(one) for one in stored]),
     )
+
+
+def _phases(run: Run, contender: Contender) -> list[Phase]:
+    starts, start = run.starts(contender.name), run.start(contender.name)
+    if start is None or start.ready_s is None:
+        return []
+    source = f"{contender.name}/{starts[-1].log.name}"
+    ends = engines.engine(contender.engine).phases
+    return phases(run.log_lines(starts[-1]), source, ends, start.ready_s)
 
 
 def _samples(run: Run, contender: Contender) -> list[Sample]:

@@ -48,6 +48,14 @@ def _contender(one: Measured) -> dict[str, Any]:
         "last_lines": ending.last_lines if ending else [],
         "warnings": ending.warnings if ending else [],
         "time_to_ready_s": start.ready_s if start else None,
+        "start_phases": [
+            {
+                "name": phase.name,
+                "seconds": phase.seconds,
+                "source": str(phase.source) if phase.source else None,
+            }
+            for phase in one.phases
+        ],
         "start": start,
         "facts": {name: _fact(fact) for name, fact in one.facts.items()},
         "levels": [_level(level, one) for level in one.levels],

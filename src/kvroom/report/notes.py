@@ -20,6 +20,7 @@ def notes(run: Run, contenders: Sequence[Measured]) -> list[str]:
         _load(run, contenders),
         *_rooms(started),
         _live(run, started),
+        *_starts(started),
         *_once(text for one in started for text in _remarks(one)),
         _client(contenders),
         _machine(run),
@@ -69,6 +70,17 @@ def _rooms(started: Sequence[Measured]) -> list[str]:
             held = f" in {show_bytes(float(size.value))}" if size else ""
             rooms.append(f"{float(tokens.value):,.0f}{held} ({tokens.source})")
     return [f"KV room in tokens, as logged: {'; '.join(rooms)}."] if rooms else []
+
+
+def _starts(started: Sequence[Measured]) -> list[str]:
+    """Where the time of each start went; parts under a hundredth of it are not named."""
+    told = []
+    for one in started:
+        whole = sum(phase.seconds for phase in one.phases)
+        parts = [f"{p.name} {p.seconds:.1f}" for p in one.phases if p.seconds >= whole / 100]
+        if len(parts) > 1:
+            told.append(f"{one.contender.name} {whole:.1f} s: {', '.join(parts)}")
+    return [f"Starts, in seconds to the end of each phase: {'; '.join(told)}."] if told else []
 
 
 def _live(run: Run, started: Sequence[Measured]) -> str:

@@ -81,6 +81,13 @@ ENGINE = Engine(
     ready_line=r"listening on http",
     read_log=read_log,
     log_marks=(*MARKS, "xllamacpp", "build_info", "listening", "truncated = 1", "forcing", " E "),
+    phases=(
+        ("metadata", r"loading model tensors"),
+        ("weights", r"llama_context: constructing"),
+        ("KV cache", r"llama_(?:kv_cache|memory_recurrent): size"),
+        ("graphs", r"sched_reserve: reserve took|graph splits"),
+        ("server", r"listening on http|serving on http"),
+    ),
     log_signature=r"^xllamacpp |\bllama_server\b|\bsrv  |\bslot  |^\d+\.\d\d\.\d{3}\.\d{3} [IWED] ",
     room=plan,
     kv_dtypes=("f16", "q8_0"),

@@ -68,6 +68,12 @@ ENGINE = Engine(
         "Error: ",
         "Exception: ",
     ),
+    phases=(
+        ("imports", r"^openvino_genai "),
+        ("weights", r"^model loaded in"),
+        ("KV cache", r"^KV cache: "),
+        ("server", r"^serving on http"),
+    ),
     log_signature=r"^openvino_genai |OpenVINO",
     room=plan,
     kv_dtypes=("u8", "bf16"),

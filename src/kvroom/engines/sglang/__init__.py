@@ -71,6 +71,13 @@ ENGINE = Engine(
         "Error: ",
         "Exception: ",
     ),
+    phases=(
+        ("imports", r"server_args="),
+        ("weights", r"Load weight end"),
+        ("KV cache", r"Cache is allocated|Memory pool end"),
+        ("graphs", r"CUDA graph end"),
+        ("server", r"The server is fired up"),
+    ),
     log_signature=r"server_args=|#running-req|sglang|--mem-fraction-static",
     room=plan,
     kv_dtypes=("auto", "fp8_e4m3"),
