@@ -42,9 +42,9 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     levels: list[LevelMetrics]
     voids: dict[int, str]
     """Levels whose rounds cannot be believed, and why."""
-    phases: list[Phase]
+    phases: list[Phase] = []
     """Where the time of the last start went."""
-    live: dict[int, Live]
+    live: dict[int, Live] = {}
     """By level, what the engine's own gauges and its processes showed meanwhile."""
 
     def level(self, concurrency: int) -> LevelMetrics | None:
