@@ -1,5 +1,5 @@
 """Figures that others published, with the inputs that make them: each plan must equal what the
-engine printed then. The number is that of the case in our collection; the source is in its name."""
+engine printed then. Names say where: an issue or a pull request, or the model and the card."""
 
 from typing import Any
 
