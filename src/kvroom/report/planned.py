@@ -43,12 +43,10 @@ def planned_table(question: Question, planned: Sequence[Planned]) -> Table:
     return Table(
         title="",
         columns=[
-            ("engine", ""),
-            ("KV", "dtype"),
+            ("engine, KV dtype", ""),
             ("pool", "GiB"),
             ("pool", "tokens"),
-            ("pages of", "tokens"),
-            ("holds", "each"),
+            ("request", "holds"),
             ("fit", ""),
             *(("run", f"of {level}") for level in question.concurrency),
             ("binds", ""),
@@ -60,14 +58,12 @@ def planned_table(question: Question, planned: Sequence[Planned]) -> Table:
 def _row(one: Planned) -> list[Cell]:
     low, high = one.rooms[0], one.rooms[-1]
     first, last = one.fits[0][0], one.fits[0][-1]
-    of = f" {first.pool}" if first.pool != low.pools[0].limit else ""
-    held = f"{first.blocks_per_request:,}{of}" if first.blocks_per_request else NOTHING
+    page = f"x {low.block_tokens:,}" if first.pool == low.pools[0].limit else first.pool
+    held = f"{first.blocks_per_request:,} {page}" if first.blocks_per_request else NOTHING
     return [
-        Cell(one.engine),
-        Cell(str(one.ask.settings.kv_cache_dtype)),
+        Cell(_name(one)),
         Cell(_gib(low.pool_bytes, high.pool_bytes)),
         Cell(_counts(low.tokens, high.tokens)),
-        Cell(f"{_counts(low.blocks, high.blocks)} x {low.block_tokens:,}"),
         Cell(held),
         Cell(_counts(first.fit, last.fit)),
         *(Cell(_counts(few[0].running, few[-1].running)) for few in one.fits),

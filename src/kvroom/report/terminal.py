@@ -12,7 +12,7 @@ MARKS = {"": " ", "best": "*", "alike": "=", "bad": "!"}
 STYLES = {"": "", "best": "bold green", "alike": "green", "bad": "bold red"}
 PIPED_WIDTH = 120
 SHOWN_LINES = 5
-NAME_WIDTH = 12
+NAME_WIDTH = 16
 """Names are folded, but not to fewer characters than this."""
 
 

@@ -29,7 +29,7 @@ def _row(one: Told) -> list[Cell]:
     return [
         Cell(one.last.name),
         Cell(_value(one, one.last.value)),
-        Cell(str(one.last.source)),
+        Cell(f"{one.last.source.line:,}"),
         Cell(f"{one.times:,}"),
         Cell(f"{_value(one, low)} to {_value(one, high)}" if spread else _others(one)),
     ]
