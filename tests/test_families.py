@@ -10,11 +10,17 @@ import pytest
 from conftest import Oracle
 from kvroom.checkpoint.architecture import Architecture, Attention
 from kvroom.checkpoint.config import Config
+from kvroom.checkpoint.defaults import LEFT_OUT
 from kvroom.checkpoint.families import FAMILIES, architecture
 from kvroom.errors import InputError
 
 Values = dict[str, Any]
 Kept = Counter[tuple[Any, ...]]
+
+
+def without(values: Values, key: str) -> Values:
+    return {other: value for other, value in values.items() if other != key}
+
 
 PLAIN: Values = {
     "hidden_size": 192, "intermediate_size": 64, "num_hidden_layers": 6, "num_attention_heads": 12,
@@ -22,6 +28,7 @@ PLAIN: Values = {
     "pad_token_id": 0,
 }  # fmt: skip
 """No size is a simple multiple of another, so that none can stand in for another."""
+FALCON = without(PLAIN, "num_key_value_heads")
 SIZED = PLAIN | {"head_dim": 24}
 MOE: Values = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 ROUTED: Values = {
@@ -45,24 +52,63 @@ MAMBA2: Values = {
 CONV = ["conv", "full_attention", "conv", "conv", "full_attention", "conv"]
 MAMBA = ["mamba", "attention", "mamba", "mamba", "attention", "mamba"]
 WINDOW: Values = {"sliding_window": 64}
+SWITCHED = WINDOW | {
+    "use_sliding_window": True, "max_window_layers": 2, "num_hidden_layers": 82,
+}  # fmt: skip
+NEMOTRON_H: Values = {
+    "mamba_num_heads": 6, "mamba_head_dim": 20, "ssm_state_size": 12, "n_groups": 2,
+    "conv_kernel": 5, "n_routed_experts": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
+}  # fmt: skip
+GEMMA_3N: Values = {
+    "num_hidden_layers": 20, "num_kv_shared_layers": 2, "intermediate_size": [64] * 20,
+    "vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 16,
+    "activation_sparsity_pattern": [0.0] * 20,
+}  # fmt: skip
+GEMMA_4: Values = {"num_hidden_layers": 12, "global_head_dim": 48}
+LLAMA_4: Values = {
+    "attention_chunk_size": 64, "num_hidden_layers": 8, "num_local_experts": 2,
+    "intermediate_size_mlp": 64,
+}  # fmt: skip
 
 MODELS: dict[str, tuple[str, Values]] = {
     "Llama": ("llama", SIZED),
+    "Llama, in a wrapper": ("llava", {"text_config": {"model_type": "llama"}}),
     "Mistral 7B v0.1": ("mistral", SIZED | {"sliding_window": 96}),
     "Mistral": ("mistral", SIZED | {"sliding_window": None}),
     "Mistral 3, with vision": ("mistral3", {"text_config": SIZED | {"model_type": "mistral"}}),
+    "Mistral 3, all left out": ("mistral3", {"text_config": {"model_type": "mistral"}}),
+    "Mistral 3, most left out": (
+        "mistral3",
+        {
+            "text_config": {
+                "model_type": "mistral", "head_dim": 24, "num_hidden_layers": 6,
+                "sliding_window": None,
+            },
+        },
+    ),
     "Ministral": ("ministral", SIZED | WINDOW),
+    "Ministral 3": ("ministral3", SIZED),
     "Mixtral": ("mixtral", SIZED | {"num_local_experts": 4}),
     "Qwen2, its window switched off": ("qwen2", PLAIN | WINDOW | {"use_sliding_window": False}),
+    "Qwen2, in a wrapper": ("llava_onevision", {"text_config": {"model_type": "qwen2"}}),
     "Qwen2, two full layers first": (
         "qwen2",
-        PLAIN | WINDOW | {"use_sliding_window": True, "max_window_layers": 2},
+        PLAIN | SWITCHED,
     ),
     "Qwen2 MoE": ("qwen2_moe", PLAIN | MOE),
+    "Qwen2 MoE, its window switched off": (
+        "qwen2_moe", PLAIN | MOE | WINDOW | {"use_sliding_window": False},
+    ),
     "Qwen2-VL": ("qwen2_vl", {"text_config": PLAIN}),
+    "Qwen2-VL, its window in use": ("qwen2_vl", {"text_config": PLAIN | SWITCHED}),
     "Qwen2.5-VL": ("qwen2_5_vl", {"text_config": PLAIN}),
+    "Qwen2.5-VL, its window in use": ("qwen2_5_vl", {"text_config": PLAIN | SWITCHED}),
     "Qwen3": ("qwen3", SIZED),
+    "Qwen3, its window in use": ("qwen3", SIZED | SWITCHED),
     "Qwen3 MoE": ("qwen3_moe", SIZED | MOE),
+    "Qwen3 MoE, its window in use": (
+        "qwen3_moe", SIZED | MOE | WINDOW | {"use_sliding_window": True},
+    ),
     "Qwen3-VL": ("qwen3_vl", {"text_config": SIZED}),
     "Qwen3-VL MoE": ("qwen3_vl_moe", {"text_config": SIZED | MOE}),
     "Qwen3-Next": ("qwen3_next", SIZED | MOE | GDN | {"full_attention_interval": 3}),
@@ -70,32 +116,38 @@ MODELS: dict[str, tuple[str, Values]] = {
     "Qwen3.5 MoE": ("qwen3_5_moe", {"text_config": SIZED | GDN | MOE}),
     "DeepSeek V2": ("deepseek_v2", PLAIN | MLA | ROUTED),
     "DeepSeek V3": ("deepseek_v3", PLAIN | MLA | ROUTED),
+    "Kimi K2.5": (
+        "kimi_k25", {"text_config": PLAIN | MLA | ROUTED | {"model_type": "deepseek_v3"}},
+    ),
     "DeepSeek V3.2": ("deepseek_v32", PLAIN | MLA | ROUTED | INDEX),
     "Gemma": ("gemma", SIZED),
     "Gemma 2": ("gemma2", SIZED | WINDOW),
     "Gemma 3, text": ("gemma3_text", SIZED | WINDOW),
     "Gemma 3": ("gemma3", {"text_config": SIZED | WINDOW | {"num_hidden_layers": 8}}),
-    "Gemma 3n": (
-        "gemma3n_text",
-        SIZED | WINDOW | {
-            "num_hidden_layers": 10, "num_kv_shared_layers": 2, "intermediate_size": [64] * 10,
-            "vocab_size_per_layer_input": 50, "hidden_size_per_layer_input": 16,
-            "activation_sparsity_pattern": [0.0] * 10,
+    "Gemma 3, all left out": ("gemma3", {"text_config": {}}),
+    "Gemma 3 12B": (
+        "gemma3",
+        {
+            "text_config": {
+                "hidden_size": 3840, "num_attention_heads": 16, "num_hidden_layers": 48,
+                "num_key_value_heads": 8, "sliding_window": 1024,
+            },
         },
     ),
-    "Gemma 4": ("gemma4_text", SIZED | WINDOW | {"num_hidden_layers": 12, "global_head_dim": 48}),
+    "Gemma 3 4B": (
+        "gemma3",
+        {"text_config": {"hidden_size": 2560, "num_hidden_layers": 34, "sliding_window": 1024}},
+    ),
+    "Gemma 3n, text": ("gemma3n_text", SIZED | WINDOW | GEMMA_3N),
+    "Gemma 3n": ("gemma3n", {"text_config": SIZED | WINDOW | GEMMA_3N}),
+    "Gemma 4, text": ("gemma4_text", SIZED | WINDOW | GEMMA_4),
+    "Gemma 4": ("gemma4", {"text_config": SIZED | WINDOW | GEMMA_4 | {"num_hidden_layers": 13}}),
     "Gemma 4, values that are keys": (
         "gemma4_text",
-        SIZED | WINDOW | {
-            "num_hidden_layers": 12, "global_head_dim": 48, "attention_k_eq_v": True,
-            "num_global_key_value_heads": 2,
-        },
+        SIZED | WINDOW | GEMMA_4 | {"attention_k_eq_v": True, "num_global_key_value_heads": 2},
     ),
     "Gemma 4, shared layers": (
-        "gemma4_text",
-        SIZED | WINDOW | {
-            "num_hidden_layers": 12, "global_head_dim": 48, "num_kv_shared_layers": 4,
-        },
+        "gemma4_text", SIZED | WINDOW | GEMMA_4 | {"num_kv_shared_layers": 4},
     ),
     "gpt-oss": ("gpt_oss", SIZED | WINDOW | LOCAL),
     "Phi 2": ("phi", PLAIN),
@@ -107,22 +159,31 @@ MODELS: dict[str, tuple[str, Values]] = {
     "GLM 4.5": ("glm4_moe", SIZED | ROUTED),
     "GLM 4.7 Flash": ("glm4_moe_lite", PLAIN | MLA | ROUTED),
     "GLM 5": ("glm_moe_dsa", PLAIN | MLA | ROUTED | INDEX),
+    "GLM 5, an index now and then": (
+        "glm_moe_dsa",
+        PLAIN | MLA | ROUTED | INDEX | {"index_topk_freq": 3, "index_skip_topk_offset": 3},
+    ),
+    "GLM 5, an index by pattern": (
+        "glm_moe_dsa", PLAIN | MLA | ROUTED | INDEX | {"index_topk_pattern": "FSSFSS"},
+    ),
     "Kimi Linear": (
         "kimi_linear",
-        PLAIN | MLA | {
+        without(PLAIN, "max_position_embeddings") | MLA | {
             "linear_attn_config": {
                 "num_heads": 4, "head_dim": 16, "short_conv_kernel_size": 5,
                 "kda_layers": [1, 2, 4, 5], "full_attn_layers": [3, 6],
             },
             "num_experts": 4, "moe_intermediate_size": 32, "num_experts_per_token": 2,
+            "model_max_length": 4096,
         },
     ),
     "Nemotron-H": (
+        "nemotron_h", SIZED | NEMOTRON_H | {"hybrid_override_pattern": "MM*M-E"},
+    ),
+    "Nemotron-H, a word for each layer": (
         "nemotron_h",
-        SIZED | {
-            "hybrid_override_pattern": "MM*M-E", "mamba_num_heads": 6, "mamba_head_dim": 20,
-            "ssm_state_size": 12, "n_groups": 2, "conv_kernel": 5, "n_routed_experts": 4,
-            "moe_intermediate_size": 32, "num_experts_per_tok": 2,
+        SIZED | NEMOTRON_H | {
+            "layers_block_type": ["mamba", "moe", "attention", "mamba", "mlp", "moe"],
         },
     ),
     "Jamba": (
@@ -132,9 +193,25 @@ MODELS: dict[str, tuple[str, Values]] = {
             "mamba_expand": 3, "num_experts": 2, "use_mamba_kernels": False,
         },
     ),
+    "Jamba, period left out": (
+        "jamba", PLAIN | {"num_hidden_layers": 29, "num_experts": 2, "use_mamba_kernels": False},
+    ),
     "Bamba": ("bamba", PLAIN | MAMBA2 | {"attn_layer_indices": [1, 4]}),
+    "Bamba, heads left to be divided": (
+        "bamba",
+        SIZED | MAMBA2 | {"mamba_d_head": "auto", "attn_layer_indices": [1, 4]},
+    ),
+    "Falcon 7B, one KV head": ("falcon", FALCON | {"multi_query": True}),
+    "Falcon RW, one for each": ("falcon", FALCON | {"multi_query": False}),
+    "Falcon 40B, groups": (
+        "falcon",
+        FALCON | {"multi_query": True, "new_decoder_architecture": True, "num_kv_heads": 3},
+    ),
     "Falcon-H1": (
         "falcon_h1", SIZED | MAMBA2 | {"mamba_d_head": 16, "mamba_d_ssm": 128},
+    ),
+    "Falcon-H1, its inner size left out": (
+        "falcon_h1", SIZED | MAMBA2 | {"mamba_d_head": "auto"},
     ),
     "Granite": ("granite", PLAIN),
     "Granite MoE": ("granitemoe", PLAIN | {"num_local_experts": 4}),
@@ -154,15 +231,22 @@ MODELS: dict[str, tuple[str, Values]] = {
         },
     ),
     "LFM2": ("lfm2", PLAIN | {"layer_types": CONV, "conv_L_cache": 4}),
+    "LFM2, only the layers with attention listed": (
+        "lfm2", PLAIN | {"full_attn_idxs": [2, 5], "conv_L_cache": 4},
+    ),
     "LFM2 MoE": (
         "lfm2_moe", PLAIN | MOE | {"layer_types": CONV, "conv_L_cache": 4, "num_dense_layers": 1},
     ),
-    "Llama 4": (
-        "llama4_text",
-        SIZED | {
-            "attention_chunk_size": 64, "num_hidden_layers": 8, "num_local_experts": 2,
-            "intermediate_size_mlp": 64,
-        },
+    "Llama 4, text": ("llama4_text", SIZED | LLAMA_4),
+    "Llama 4": ("llama4", {"text_config": SIZED | LLAMA_4 | {"no_rope_layer_interval": 3}}),
+    "Llama 4, rotation listed": (
+        "llama4_text", SIZED | LLAMA_4 | {"no_rope_layers": [1, 1, 0, 1, 0, 1, 1, 0]},
+    ),
+    "Llama 3.2 with vision, list left out": (
+        "mllama", {"text_config": PLAIN | {"num_hidden_layers": 44}},
+    ),
+    "Llama 3.2 with vision": (
+        "mllama", {"text_config": PLAIN | {"cross_attention_layers": [1, 4]}},
     ),
     "StarCoder 2": ("starcoder2", PLAIN | {"sliding_window": 40}),
     "OLMo 2": ("olmo2", PLAIN),
@@ -173,7 +257,11 @@ MODELS: dict[str, tuple[str, Values]] = {
     "ERNIE 4.5": ("ernie4_5", SIZED),
     "EXAONE 4": ("exaone4", SIZED | WINDOW),
     "SmolLM 3": ("smollm3", PLAIN),
+    "SmolLM 3, its window switched off": (
+        "smollm3", PLAIN | WINDOW | {"use_sliding_window": False},
+    ),
     "Command R7B": ("cohere2", SIZED | WINDOW),
+    "Command R7B, rows of three": ("cohere2", SIZED | WINDOW | {"sliding_window_pattern": 3}),
 }  # fmt: skip
 
 
@@ -191,10 +279,14 @@ def kept(made: Architecture) -> Kept:
     return found
 
 
+def shape(made: Architecture) -> tuple[Any, ...]:
+    return made.hidden, made.vocab, made.max_len
+
+
 def told(a: Attention) -> tuple[Any, ...]:
     if a.own_dtype is not None:
         return ("index", a.key_dim - a.key_dim // 132 * 4)
-    return (a.kind, a.kv_heads * a.key_dim, a.kv_heads * a.value_dim, a.window)
+    return (a.kind, a.kv_heads, a.kv_heads * a.key_dim, a.kv_heads * a.value_dim, a.window)
 
 
 # against transformers
@@ -206,32 +298,81 @@ def oracle(vllm_python: Path) -> Iterator[Oracle]:
         yield ask
 
 
+def truth(oracle: Oracle, model_type: str, overrides: Values) -> tuple[Values, Kept] | None:
+    """What transformers would save and what it builds; None if it builds nothing."""
+    told = oracle({"model_type": model_type, "overrides": overrides})
+    if "error" in told:
+        return None
+    return told["config"], Counter(tuple(one.values()) for layer in told["layers"] for one in layer)
+
+
 @pytest.mark.vllm
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_are_those_that_transformers_builds(name: str, oracle: Oracle) -> None:
-    """From the file as it is published, where the case gives it whole, and as it is saved again."""
+    """From the file as it is published, and as transformers saves it again."""
     model_type, overrides = MODELS[name]
-    truth = oracle({"model_type": model_type, "overrides": overrides})
-    assert "error" not in truth, truth
-    layers: Kept = Counter(tuple(one.values()) for layer in truth["layers"] for one in layer)
+    told = truth(oracle, model_type, overrides)
+    assert told is not None
+    saved, layers = told
 
-    made = read(truth["config"])
-    assert kept(made) == layers
-    assert made.guesses == ()
-    if "text_config" not in overrides and name not in SHORT:
-        assert kept(read({"model_type": model_type, **overrides})) == layers
+    for values in ({"model_type": model_type, **overrides}, saved):
+        made = read(values)
+        assert kept(made) == layers
+        assert made.guesses == ()
+        assert shape(made) == shape(read(saved))
 
 
-SHORT = ("Gemma 3n", "Gemma 4", "Gemma 4, shared layers", "Gemma 4, values that are keys",
-         "Llama 4", "OLMo 3", "EXAONE 4", "Command R7B")  # fmt: skip
-"""Their files list the layers; the cases here leave that to transformers."""
+SILENT = set(LEFT_OUT) | {
+    "full_attention_interval", "layer_types", "hybrid_override_pattern",
+    "linear_attn_config", "attn_layer_period", "mamba_expand", "mamba_d_state", "mamba_d_conv",
+    "mamba_d_head", "mamba_n_groups", "expand", "conv_kernel", "conv_L_cache", "full_attn_idxs",
+    "attn_layer_indices", "attention_chunk_size", "no_rope_layer_interval", "index_topk_freq",
+    "index_skip_topk_offset",
+    "num_global_key_value_heads", "sliding_window_pattern", "cross_attention_layers", "state_size",
+}  # fmt: skip
+"""Keys without which a reader may still have an answer."""
+
+
+def missed(answer: Kept | str) -> bool:
+    return isinstance(answer, str) and "does not divide" not in answer
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize("name", MODELS)
+def test_a_key_left_out_is_what_the_class_says_or_is_missed(name: str, oracle: Oracle) -> None:
+    """A file need not say what equals its class's default: none may be concluded otherwise.
+
+    Every default for KV heads divides 96 heads.
+    """
+    model_type, overrides = MODELS[name]
+    text = overrides.get("text_config", overrides)
+    for key in SILENT & set(text):
+        less = without(text, key)
+        if key == "num_key_value_heads":
+            less["num_attention_heads"] = 96
+        values = {"text_config": less} if "text_config" in overrides else less
+        told = truth(oracle, model_type, values)
+        if told is None:
+            continue
+        try:
+            made: Kept | str = kept(read({"model_type": model_type, **values}))
+        except InputError as error:
+            made = str(error)
+        assert made == told[1] or missed(made), key
 
 
 def test_every_family_is_proven_or_worked_out_by_hand() -> None:
     proven = {model_type.removesuffix("_text") for model_type, _ in MODELS.values()}
 
-    assert set(FAMILIES) - proven == {"mllama", "phi4", "qwen3_6", "qwen3_6_moe", "qwen3_8",
-                                      "qwen3_8_moe", "kimi_k2", "glm5"}  # fmt: skip
+    assert set(FAMILIES) - proven == {"phi4", "qwen3_6", "qwen3_6_moe", "qwen3_8", "qwen3_8_moe",
+                                      "kimi_k2", "glm5", "chatglm"}  # fmt: skip
+
+
+def test_defaults_belong_to_known_families() -> None:
+    """A name that is misspelt there would never be looked up."""
+    named = {f for by_value in LEFT_OUT.values() for fs in by_value.values() for f in fs.split()}
+
+    assert named <= set(FAMILIES)
 
 
 # by hand
@@ -249,12 +390,41 @@ def test_qwen_3_8_inside_its_vision_wrapper() -> None:
     made = read({"model_type": "qwen3_8", "text_config": text, "vision_config": {"depth": 27}})
 
     assert kept(made) == {
-        ("full", 1024, 1024, None): 16,
+        ("full", 4, 1024, 1024, None): 16,
         ("gated_delta_net", 10_240, 3, 786_432): 48,
     }
     assert (made.ssm_dtype, made.ssm_dtype_outside) == ("float32", None)
     assert made.draft is not None
     assert made.draft.layers == 1
+
+
+def test_kimi_linear_lists_its_layers_from_one_on() -> None:
+    """48B: 7 of 27 layers keep a latent of 512 and 64; the others three convolutions of 4096
+    channels and a square of 128 for each of 32 heads."""
+    full = [4, 8, 12, 16, 20, 24, 27]
+    made = read({
+        "model_type": "kimi_linear", "hidden_size": 2304, "num_hidden_layers": 27, "head_dim": 72,
+        "num_attention_heads": 32, "num_key_value_heads": 32, "kv_lora_rank": 512,
+        "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+        "linear_attn_config": {
+            "full_attn_layers": full, "head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4,
+            "kda_layers": [layer for layer in range(1, 28) if layer not in full],
+        },
+    })  # fmt: skip
+
+    assert kept(made) == {("mla", 1, 576, 0, None): 7, ("kda", 12_288, 3, 524_288): 20}
+
+
+def test_chatglm_tells_its_shape_under_names_of_its_own() -> None:
+    """GLM-4 9B: 2 groups of heads; 4096 elements for 32 heads are 128 each."""
+    made = read({
+        "model_type": "chatglm", "hidden_size": 4096, "num_layers": 40, "num_attention_heads": 32,
+        "multi_query_attention": True, "multi_query_group_num": 2, "padded_vocab_size": 151_552,
+        "seq_length": 131_072, "torch_dtype": "bfloat16",
+    })  # fmt: skip
+
+    assert kept(made) == {("full", 2, 256, 256, None): 40}
+    assert (made.vocab, made.max_len) == (151_552, 131_072)
 
 
 def test_a_state_dtype_outside_the_text_part_is_told_apart() -> None:
@@ -269,20 +439,20 @@ def test_mllama_looks_at_pictures_in_some_layers() -> None:
     made = read({"model_type": "mllama", "text_config": PLAIN | {
         "model_type": "mllama_text_model", "cross_attention_layers": [1, 4]}})  # fmt: skip
 
-    assert kept(made)[("cross", 48, 48, None)] == 2
-    assert kept(made)[("full", 48, 48, None)] == 4
+    assert kept(made)[("cross", 3, 48, 48, None)] == 2
+    assert kept(made)[("full", 3, 48, 48, None)] == 4
 
 
 @pytest.mark.parametrize(
     ("keys", "indexed"),
     [
         ({}, 6),
-        ({"index_topk_freq": 4}, 3),
+        ({"index_topk_freq": 3}, 3),
         ({"index_topk_pattern": "FSSFSS"}, 2),
     ],
 )
 def test_some_layers_use_the_index_of_an_earlier_one(keys: Values, indexed: int) -> None:
-    """Every fourth from the second on has its own: layers 0, 1 and 5 of 6."""
+    """Every third from the second on has its own, and the first: layers 0, 1 and 4 of 6."""
     made = read({"model_type": "glm_moe_dsa", **PLAIN, **MLA, **INDEX, **keys})
 
     assert kept(made)[("index", 128)] == indexed
@@ -301,7 +471,20 @@ def test_some_layers_use_the_index_of_an_earlier_one(keys: Values, indexed: int)
             {"full": 2, "sliding": 4},
         ),
         ({"model_type": "qwen2", **PLAIN, **WINDOW, "use_sliding_window": False}, {"full": 6}),
+        ({"model_type": "qwen2", **PLAIN, **WINDOW}, {"full": 6}),
         ({"model_type": "phi3", **PLAIN, "sliding_window": 0}, {"full": 6}),
+        ({"model_type": "phi3", **PLAIN, "sliding_window": 2047}, {"sliding": 6}),
+        ({"model_type": "exaone4", **SIZED, "sliding_window": None}, {"full": 6}),
+        (
+            {
+                "model_type": "exaone4",
+                **SIZED,
+                **WINDOW,
+                "sliding_window_pattern": "LLLG",
+                "layer_types": ["sliding_attention"] * 5 + ["full_attention"],
+            },
+            {"full": 1, "sliding": 5},
+        ),
         ({"model_type": "mistral", **PLAIN, "sliding_window": None}, {"full": 6}),
     ],
 )
@@ -316,11 +499,20 @@ def test_windows_in_files_without_a_list_of_layers(
     [
         ({"num_key_value_heads": None}, 12),
         ({"num_key_value_heads": None, "multi_query_group_num": 2}, 2),
+        (
+            {
+                "num_key_value_heads": None,
+                "multi_query_group_num": 2,
+                "multi_query_attention": False,
+            },
+            12,
+        ),
+        ({"multi_query": True}, 1),
         ({"num_key_value_heads": 1}, 1),
     ],
 )
 def test_kv_heads_where_files_say_it_otherwise(keys: Values, heads: int) -> None:
-    """As many as heads where nothing is said; ChatGLM's groups; one for all."""
+    """As many as heads where nothing is said; ChatGLM's groups, if in use; one for all."""
     values = {"model_type": "llama", **PLAIN, **keys}
 
     assert read(values).attention[0].kv_heads == heads
@@ -370,13 +562,37 @@ def test_a_family_that_nobody_knows_is_read_and_marked() -> None:
     listed = read({"model_type": "novum", **PLAIN, **GDN,
                    "layer_types": ["linear_attention", "full_attention"] * 3})  # fmt: skip
 
-    assert kept(plain) == {("full", 72, 72, None): 6}
+    assert kept(plain) == {("full", 3, 72, 72, None): 6}
     assert plain.guesses == (
         "the family 'novum' is not known; read as a plain transformer with grouped-query "
         "attention in every layer",
     )
     assert {s.kind: s.layers for s in listed.states} == {"gated_delta_net": 3}
     assert listed.guesses == ("the family 'novum' is not known; read by its layer_types",)
+
+
+def test_an_unknown_family_with_a_latent_keeps_only_that() -> None:
+    made = read({"model_type": "novum", **PLAIN, **MLA})
+
+    assert kept(made) == {("mla", 1, 48, 0, None): 6}
+    assert made.guesses == (
+        "the family 'novum' is not known; read as latent attention in every layer",
+    )
+
+
+def test_a_kind_of_layer_that_nobody_knows_counts_in_full_and_is_told() -> None:
+    """Taking it for one that keeps nothing would promise room that is not there."""
+    made = read({"model_type": "llama", **PLAIN, "layer_types": ["full_attention", "odd"] * 3})
+
+    assert kept(made) == {("full", 3, 48, 48, None): 6}
+    assert made.guesses == ("layers of type 'odd' are not known; taken for full attention",)
+
+
+def test_layers_cannot_all_share_what_earlier_ones_keep() -> None:
+    """The class's default of 15 in a model of 10 layers, as transformers takes it."""
+    made = read({"model_type": "gemma3n_text", **SIZED, "num_hidden_layers": 10})
+
+    assert {a.kind: a.layers for a in made.attention} == {"sliding": 8, "full": 2}
 
 
 @pytest.mark.parametrize(
@@ -392,7 +608,11 @@ def test_a_family_that_nobody_knows_is_read_and_marked() -> None:
         ),
         ({"model_type": "deepseek_v3", **PLAIN}, "config.json has no kv_lora_rank"),
         ({"model_type": "qwen3_next", **PLAIN}, "config.json has no linear_num_key_heads"),
-        ({"model_type": "gemma2", **PLAIN}, "config.json has no sliding_window"),
+        ({"model_type": "lfm2_moe", **PLAIN}, "config.json: layer_types: it is missing"),
+        (
+            {"model_type": "kimi_linear", **PLAIN, **MLA},
+            "config.json: linear_attn_config: it does not say which layers are linear",
+        ),
     ],
 )
 def test_what_is_missing_is_named(values: Values, sentence: str) -> None:

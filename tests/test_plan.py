@@ -262,6 +262,20 @@ def test_plans_that_vllms_planner_made(
     assert (made.blocks, made.tokens, round(made.max_concurrency or 0, 2)) == expected
 
 
+def test_a_sparse_index_lies_beside_the_latent() -> None:
+    """DeepSeek V3.2: 1,152 + 132 B a token and layer in bf16, 656 + 132 in fp8, one group."""
+    index = Attention(
+        kind="mla", layers=61, kv_heads=1, key_dim=132, value_dim=0, own_dtype="uint8"
+    )
+    sparse = of(layers("mla", 61, 1, 576), index)
+    bf16 = room("vllm", sparse, 20 * GIB, max_len=32_768, block_tokens=64)
+    fp8 = room("vllm", sparse, 20 * GIB, max_len=32_768, block_tokens=64, kv_cache_dtype="fp8")
+
+    assert bf16.bytes_per_token == 61 * (1152 + 132)
+    assert fp8.bytes_per_token == 61 * (656 + 132)
+    assert bf16.blocks == 20 * GIB // (64 * bf16.bytes_per_token)
+
+
 def test_too_small_a_pool_is_refused_in_vllms_own_figures() -> None:
     """0.4 GiB for the hybrid: 0.57 are needed, 0.35 are there without the null block."""
     with pytest.raises(InputError, match=r"needs 0\.57 GiB .* there are 0\.35 GiB") as raised:

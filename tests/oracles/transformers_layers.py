@@ -36,19 +36,21 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
         text = config.get_text_config()
         text._attn_implementation = "eager"
         with torch.device("meta"):
-            model = model_of(text)
+            model = model_of(config, text)
         kept = [layer_of(layer) for layer in layers_of(model)]
     except Exception as error:  # noqa: BLE001
         return {"error": f"{type(error).__name__}: {error}"[:500]}
     return {"config": json.loads(config.to_json_string(use_diff=False)), "layers": kept}
 
 
-def model_of(config: Any) -> Any:
-    """With a head if there is such a class, else without."""
-    try:
-        return AutoModelForCausalLM.from_config(config)
-    except ValueError:
-        return AutoModel.from_config(config)
+def model_of(config: Any, text: Any) -> Any:
+    """With a head if there is such a class, else without; last, what the wrapper makes of it."""
+    for cls, given in ((AutoModelForCausalLM, text), (AutoModel, text)):
+        try:
+            return cls.from_config(given)
+        except ValueError:
+            continue
+    return AutoModelForCausalLM.from_config(config)
 
 
 def layers_of(model: Any) -> list[Any]:
@@ -70,22 +72,28 @@ def layer_of(layer: Any) -> list[dict[str, Any]]:
 def attention(module: Any) -> list[dict[str, Any]]:
     """Keys and values, or one latent vector."""
     if hasattr(module, "kv_a_proj_with_mqa"):
-        latent = {"kind": "mla", "key": out(module.kv_a_proj_with_mqa), "value": 0, "window": None}
+        size = out(module.kv_a_proj_with_mqa)
+        latent = {"kind": "mla", "heads": 1, "key": size, "value": 0, "window": None}
         index = getattr(module, "indexer", None)
         return [latent] if index is None else [latent, {"kind": "index", "key": out(index.wk)}]
     sizes = keys_and_values(module)
     if getattr(module, "is_kv_shared_layer", False) or sizes is None:
         return []
     kind, window = reach(module)
-    return [{"kind": kind, "key": sizes[0], "value": sizes[1], "window": window}]
+    key, value = sizes
+    heads = key // module.head_dim
+    return [{"kind": kind, "heads": heads, "key": key, "value": value, "window": window}]
 
 
 def reach(module: Any) -> tuple[str, int | None]:
     """How far back: a chunk where positions rotate (Llama 4), a window, or all the way.
 
+    Cross attention (Mllama) looks at a picture instead.
     Modules that know no window leave it to the mask, which then is the same for all layers.
     """
     config = module.config
+    if "Cross" in type(module).__name__:
+        return "cross", None
     if getattr(module, "use_rope", None) and getattr(config, "attention_chunk_size", None):
         return "chunked", int(config.attention_chunk_size)
     default = (
@@ -102,10 +110,11 @@ def keys_and_values(module: Any) -> tuple[int, int] | None:
     if hasattr(module, "k_proj") and hasattr(module, "q_proj"):
         value = getattr(module, "v_proj", None)
         return out(module.k_proj), out(value) if value is not None else out(module.k_proj)
-    if hasattr(module, "qkv_proj"):
-        queries = module.o_proj.in_features
-        rest = (out(module.qkv_proj) - queries) // 2
-        return rest, rest
+    for fused, behind in (("qkv_proj", "o_proj"), ("query_key_value", "dense")):
+        if hasattr(module, fused):
+            queries = getattr(module, behind).in_features
+            rest = (out(getattr(module, fused)) - queries) // 2
+            return rest, rest
     return None
 
 

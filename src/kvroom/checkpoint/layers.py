@@ -15,7 +15,7 @@ def depth(config: Config) -> int:
 def heads(config: Config) -> tuple[int, int, int]:
     """KV heads and the sizes of key and value heads."""
     number = config.count("num_attention_heads", "n_head", "num_heads")
-    kv_heads = config.count("num_key_value_heads", "multi_query_group_num", default=number)
+    kv_heads = _kv_heads(config, number)
     hidden = config.count("hidden_size", "d_model", "n_embd")
     if not config.has("head_dim") and hidden % number:
         raise config.wrong("hidden_size", f"{hidden} is no multiple of {number} attention heads")
@@ -23,6 +23,16 @@ def heads(config: Config) -> tuple[int, int, int]:
     if number % kv_heads:
         raise config.wrong("num_key_value_heads", f"{kv_heads} does not divide {number} heads")
     return kv_heads, size, config.count("v_head_dim", default=size)
+
+
+def _kv_heads(config: Config, number: int) -> int:
+    """One for all heads where Falcon says ``multi_query``; ChatGLM tells groups of them."""
+    if config.values.get("multi_query") and not config.values.get("new_decoder_architecture"):
+        return 1
+    keys = ["num_key_value_heads", "num_kv_heads"]
+    if config.values.get("multi_query_attention") is not False:
+        keys.append("multi_query_group_num")
+    return config.count(*keys, default=number)
 
 
 def attention(
@@ -82,11 +92,13 @@ def mamba2(config: Config, layers: int) -> State:
 
 
 def _mamba_head_dim(config: Config, number: int) -> int:
-    for key in ("mamba_d_head", "mamba_head_dim", "head_dim"):
+    """``head_dim`` is that of the attention, except where there is none."""
+    pure = "head_dim" if config.has("num_heads") else "mamba_head_dim"
+    for key in ("mamba_d_head", "mamba_head_dim", pure):
         if isinstance(config.values.get(key), int):
             return config.count(key)
     inner = config.count("mamba_expand", "expand", default=2) * config.count("hidden_size")
-    return inner // number
+    return config.count("mamba_d_ssm", default=inner) // number
 
 
 def mamba1(config: Config, layers: int) -> State:

@@ -22,6 +22,9 @@ CPU_STEP = 32
 PER_HEAD = {"int8_per_token_head": 1.0, "fp8_per_token_head": 1.0, "int4_per_token_head": 0.5}
 """Bytes per element; two scales of 4 bytes are kept for each head and token."""
 SCALES_PER_HEAD = 8
+PACKED_LATENT = {576: 656}
+"""Elements of a latent -> its bytes beside a sparse index with fp8: 512 of 8 bits, 4 scales of 4
+bytes, and 64 rotary elements of 16 bits (``fp8_ds_mla``)."""
 ONE_BYTE = ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc")
 
 
@@ -84,7 +87,8 @@ def _token_bytes(attention: Attention, dtype: str, ask: Ask) -> int:
     if dtype in PER_HEAD:
         return round(elements * PER_HEAD[dtype]) + heads * SCALES_PER_HEAD
     if dtype in ONE_BYTE:
-        return elements
+        sparse = attention.kind == "mla" and any(a.own_dtype for a in ask.growing)
+        return PACKED_LATENT.get(elements, elements) if sparse else elements
     if dtype == "nvfp4":
         sizes = (attention.key_dim, attention.value_dim)
         return heads * sum(size // 2 + size // 16 for size in sizes)
