@@ -4,13 +4,15 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import pynvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import Kvroom
-from kvroom import engines
+from kvroom import engines, observe
 from kvroom.analyse.live import Window, live
 from kvroom.observe import device_samples, process_use
 from kvroom.records import DeviceSample, Sample
@@ -121,6 +123,29 @@ def test_a_process_that_is_gone_tells_nothing() -> None:
 
 def test_devices_are_a_list_even_where_there_are_none() -> None:
     assert isinstance(device_samples(), list)
+
+
+def test_a_card_that_does_not_tell_its_memory_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chips that share memory with the processor answer "not supported"."""
+
+    def memory(handle: int) -> SimpleNamespace:
+        if handle == 0:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return SimpleNamespace(total=24 << 30, used=3 << 30)
+
+    def unsupported(*_: object) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    for name in dir(pynvml):
+        if name.startswith("nvmlDeviceGet"):
+            monkeypatch.setattr(pynvml, name, unsupported)
+    monkeypatch.setattr(observe, "_nvml", lambda: True)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 2)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMemoryInfo", memory)
+
+    assert [device.memory_bytes for device in observe.devices()] == [24 << 30]
+    assert device_samples() == [DeviceSample(name="NVIDIA", memory_bytes=3 << 30)]
 
 
 def test_a_run_keeps_what_was_seen(

@@ -85,6 +85,23 @@ def test_a_log_settles_what_rounding_leaves_open(kvroom: Kvroom, tmp_path: Path)
     assert {c["wording"]: c["source"] for c in told["checks"]}["Allocated (GiB)"] == "engine.log:3"
 
 
+def test_a_log_tells_the_cache_type_it_is_of(kvroom: Kvroom, tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text(
+        "INFO [cache.py:357] Using fp8 data type to store kv cache. It reduces the memory\n"
+        "INFO [gpu_worker.py:693] Available KV cache memory: 6.14 GiB\n"
+        "GPU KV cache size: 58,254 tokens, Maximum concurrency for 4,096 tokens per request: "
+        "14.22x\n"
+    )
+    done = kvroom(
+        "plan", HYBRID, "--engine", "vllm", "--log", log, "--slots", "32", *LOAD, "--json"
+    )
+    told = json.loads(done.stdout)
+
+    assert (told["kv_cache_dtype"], told["blocks"]) == ("fp8", 128)
+    assert {c["agrees"] for c in told["checks"] if c["source"]} == {True}
+
+
 def test_a_log_of_other_settings_disagrees(kvroom: Kvroom, tmp_path: Path) -> None:
     """fp8 is planned, the log is of bf16: bytes a token differ, and it is said."""
     log = tmp_path / "engine.log"
@@ -121,7 +138,7 @@ def test_a_log_of_other_settings_disagrees(kvroom: Kvroom, tmp_path: Path) -> No
         (["--engine", "vllm", "--log", "no.log"], "cannot read no.log: no such file", ""),
         (
             ["--engine", "vllm", "--engine-version", "new", "--available", "6GiB"],
-            "'new' is not a version of vLLM",
+            "'new' is not a version",
             "",
         ),
         (

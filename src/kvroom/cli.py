@@ -113,7 +113,7 @@ def report(run: Path, out: Path | None, as_json: bool) -> None:
 @main.command()
 @click.argument("model")
 @click.option("--engine", "engine_names", multiple=True, help="Only this one; may be repeated.")
-@click.option("--engine-version", default="", help="Where versions differ; the newest by default.")
+@click.option("--engine-version", default="", help="Where versions differ; vLLM 0.31 by default.")
 @click.option("--card", help="A card by name, such as 'RTX 5090'; memory is then estimated.")
 @click.option("--memory", help="Memory of the card, such as 24GiB; else of one here.")
 @click.option("--available", help="Memory for the KV cache itself, from a log: 3.45GiB.")
@@ -190,8 +190,6 @@ def explain(log: Path, name: str | None, as_json: bool) -> None:
     from kvroom.loglines import log_lines
     from kvroom.report.told import facts_data, facts_table
 
-    if not log.is_file():
-        raise InputError(f"there is no log {log}")
     engine = engines.engine(name or recognise(log_lines(log), log.name))
     facts = told(engine.read_log(log_lines(log, marks=engine.log_marks), log.name))
     if as_json:

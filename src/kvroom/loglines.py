@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from kvroom.errors import InputError
 from kvroom.records import LogLine
 
 CHUNK_BYTES = 1 << 20
@@ -33,9 +34,11 @@ _TEXT_KEYS = ("log", "msg", "message", "textPayload")
 def log_lines(log: Path, times: Path | None = None, marks: Sequence[str] = ()) -> Iterator[LogLine]:
     """The lines of a log, of a large one those that have one of the marks; overlong ones are cut.
 
+    InputError if it cannot be read.
+
     With a file of arrival times, a line in ns for each line of the log, they carry theirs.
     """
-    with log.open("rb") as file, _opened(times) as stamps:
+    with _readable(log) as file, _opened(times) as stamps:
         large = file.seek(0, 2) > LARGE_BYTES
         file.seek(0)
         wanted = [mark.encode() for mark in marks] if large else []
@@ -44,6 +47,13 @@ def log_lines(log: Path, times: Path | None = None, marks: Sequence[str] = ()) -
             stamp = next(islice(stamps, number - read - 1, None), b"").strip()
             read = number
             yield LogLine(number, plain(line), int(stamp) / 1e9 if stamp.isdigit() else None)
+
+
+def _readable(log: Path) -> BinaryIO:
+    try:
+        return log.open("rb")
+    except OSError as error:
+        raise InputError(f"cannot read {log}: {(error.strerror or str(error)).lower()}") from None
 
 
 def _opened(times: Path | None) -> Any:

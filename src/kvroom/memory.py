@@ -26,11 +26,6 @@ class Span(msgspec.Struct, frozen=True):
     low: int
     high: int
 
-    @property
-    def ends(self) -> tuple[int, ...]:
-        """Both ends, or the one figure where nothing is uncertain."""
-        return (self.low,) if self.low == self.high else (self.low, self.high)
-
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of cards.yaml."""
@@ -81,7 +76,7 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
 _CONTEXT = Span(int(0.3 * GIB), int(0.8 * GIB))
 """The driver's context and the libraries' workspaces."""
 _GRAPHS = Span(int(0.1 * GIB), int(1.0 * GIB))
-"""Captured CUDA graphs: 0.18 to 0.84 GiB in the logs we have."""
+"""Captured CUDA graphs: 0.18 and 0.48 GiB in start-up logs; with a drafter it can be far more."""
 _ROWS = (6, 24)
 """Rows of ``hidden`` that are alive at once for a token, in the model's dtype."""
 _LOGITS = (1, 3)

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,40 +23,38 @@ class Device(msgspec.Struct, frozen=True):
 
 def devices() -> list[Device]:
     """The NVIDIA cards of this machine; none where there is no driver, or it does not answer."""
-    import pynvml
-
-    if not _nvml():
-        return []
-    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-    return [
-        Device(
-            str(pynvml.nvmlDeviceGetName(handle)),
-            int(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
-        )
-        for handle in handles
-    ]
+    return [Device(name, int(memory.total)) for name, memory, _ in _cards()]
 
 
 def device_samples() -> list[DeviceSample]:
     """The NVIDIA cards now; what a card does not tell is left out."""
     import pynvml
 
-    if not _nvml():
-        return []
     found = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    for name, memory, handle in _cards():
         power = _asked(pynvml.nvmlDeviceGetPowerUsage, handle)
         found.append(
             DeviceSample(
-                name=str(pynvml.nvmlDeviceGetName(handle)),
-                memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).used),
+                name=name,
+                memory_bytes=int(memory.used),
                 power_w=power / 1000 if power is not None else None,
                 clock_mhz=_asked(pynvml.nvmlDeviceGetClockInfo, handle, pynvml.NVML_CLOCK_SM),
                 throttled=_asked(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
             )
         )
     return found
+
+
+def _cards() -> Iterator[tuple[str, Any, Any]]:
+    """Name, memory and handle of each card that tells its memory; some that share it with the
+    processor do not."""
+    import pynvml
+
+    for index in range(_asked(pynvml.nvmlDeviceGetCount) or 0 if _nvml() else 0):
+        handle = _asked(pynvml.nvmlDeviceGetHandleByIndex, index)
+        memory = _asked(pynvml.nvmlDeviceGetMemoryInfo, handle) if handle is not None else None
+        if memory is not None:
+            yield str(_asked(pynvml.nvmlDeviceGetName, handle) or "NVIDIA"), memory, handle
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """How much fits into the KV cache of one engine, as planned: a value that every adapter fills."""
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -54,6 +55,20 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         found = tuple(a for a in self.architecture.attention if a.kind != "cross")
         draft = self.architecture.draft
         return (*found, draft) if self.speculative_tokens and draft is not None else found
+
+    def length(self) -> int:
+        """The most tokens of one request; InputError where neither user nor model says."""
+        length = self.settings.max_len or self.architecture.max_len
+        if length is None:
+            raise InputError("the model does not say how long a request may be", "give --max-len")
+        return length
+
+    def state_bytes(self, ssm_dtype: str) -> int:
+        """One sequence's states over all layers on one rank, with recurrent ones of this dtype."""
+        rank = self.tensor_parallel
+        conv, ssm = dtype_bytes(self.architecture.dtype), dtype_bytes(ssm_dtype)
+        states = self.architecture.states
+        return sum(s.layers * (s.conv(rank) * conv + s.ssm(rank) * ssm) for s in states)
 
 
 class Pages(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,6 +172,21 @@ class Share(msgspec.Struct, frozen=True):
 
 ShareFor = Callable[[Ask], Share]
 """What an engine takes of a card for an ask."""
+
+
+Version = tuple[int, int, int]
+
+
+def release(text: str, newest: Version) -> Version:
+    """The first three numbers of a version, the newest where none is given; InputError if it is
+    no version."""
+    if not text:
+        return newest
+    numbers = re.match(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
+    if numbers is None:
+        raise InputError(f"{text[:80]!r} is not a version", "such as 0.31.0")
+    major, minor, patch = (int(number or 0) for number in numbers.groups())
+    return major, minor, patch
 
 
 def ceil_div(value: int, by: int) -> int:

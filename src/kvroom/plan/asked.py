@@ -28,7 +28,7 @@ def asked(given: Mapping[str, Any]) -> list[tuple[Question, str]]:
     names = list(given["engine_names"]) or _applicable(given["model"])
     facts = _logged(given["log"], names)
     question = _question(given, checkpoint, facts)
-    return [(dtyped, name) for name in names for dtyped in _by_dtype(question, name, bool(facts))]
+    return [(dtyped, name) for name in names for dtyped in _by_dtype(question, name)]
 
 
 def _question(
@@ -115,11 +115,8 @@ def _logged(log: Path | None, names: Sequence[str]) -> tuple[Fact, ...]:
         return ()
     if len(names) != 1:
         raise InputError("--log is the log of one engine", "name it with --engine")
-    try:
-        engine = engines.engine(names[0])
-        facts = tuple(engine.read_log(log_lines(log, marks=engine.log_marks), log.name))
-    except OSError as error:
-        raise InputError(f"cannot read {log}: {(error.strerror or str(error)).lower()}") from None
+    engine = engines.engine(names[0])
+    facts = tuple(engine.read_log(log_lines(log, marks=engine.log_marks), log.name))
     if not facts:
         raise InputError(f"{log} has no line that {names[0]} is known to print")
     return facts
@@ -131,10 +128,13 @@ def _applicable(model: str) -> list[str]:
     return [e.name for e in known if e.room and wanted in (e.formats or ("safetensors",))]
 
 
-def _by_dtype(question: Question, name: str, logged: bool) -> list[Question]:
+def _by_dtype(question: Question, name: str) -> list[Question]:
     """One question where the dtype is given, or a log is of one; else one for each dtype."""
     engine, settings = engines.engine(name), question.ask.settings
-    dtypes = engine.kv_dtypes[:1] if logged else engine.kv_dtypes
+    dtypes: Sequence[str] = engine.kv_dtypes
+    if question.logged:
+        said = last(question.logged, "kv_cache_dtype")
+        dtypes = [str(said.value)] if said and said.value in dtypes else dtypes[:1]
     if settings.kv_cache_dtype is not None:
         dtypes = (settings.kv_cache_dtype,)
     return [

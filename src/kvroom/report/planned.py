@@ -106,7 +106,8 @@ def _lines(question: Question, answers: Answers) -> Iterator[str]:
         if answer.changes:
             yield f"{_name(answer)}: {told(answer.changes, highest)}"
     yield from _refusals([answer for answer in answers if isinstance(answer, Refused)])
-    if any(isinstance(answer, Planned) and len(answer.rooms) > 1 for answer in answers):
+    planned = [answer for answer in answers if isinstance(answer, Planned)]
+    if any(one.before and len(one.rooms) > 1 for one in planned):
         yield "Pools given as intervals are estimates; --available or --log replaces them."
     yield from (f"! a guess: {guess}" for guess in question.checkpoint.architecture.guesses)
 

@@ -46,6 +46,7 @@ def as_data(question: Question, answer: Planned | Refused) -> dict[str, Any]:
         "admission_blocks": first.admission_blocks,
         "running": first.running,
         "preempted": first.preempted,
+        "reserves_end": room.reserves_end,
         "slots": room.slots,
         "max_len": room.max_len,
         "too_long": room.too_long,

@@ -6,7 +6,6 @@ every running request fails. Formulas: llama-context.cpp (padding, division), co
 """
 
 from kvroom.cells import cells_of, known_dtype, padded, state_bytes, token_bytes
-from kvroom.errors import InputError
 from kvroom.room import Ask, Expected, KvRoom, Pages
 
 AUTO_SLOTS = 4
@@ -55,12 +54,10 @@ def plan(ask: Ask) -> KvRoom:
 
 def _context(ask: Ask, slots: int, unified: bool) -> int:
     """Cells of one stream. Without a length the model's own is the whole pool."""
-    length, trained = ask.settings.max_len, ask.architecture.max_len
-    if length is not None:
-        return padded(slots * length) if unified else padded(length)
-    if trained is None:
-        raise InputError("the model does not say how long a request may be", "give --max-len")
-    return padded(trained) if unified else padded(trained // slots)
+    length = ask.length()
+    if ask.settings.max_len is None:
+        return padded(length if unified else length // slots)
+    return padded(slots * length if unified else length)
 
 
 def _own(slots: int) -> Pages:

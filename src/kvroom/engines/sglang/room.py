@@ -60,7 +60,7 @@ def share(ask: Ask) -> Share:
 def plan(ask: Ask) -> KvRoom:
     """The room for an ask; InputError where no token fits."""
     full, window = _token_bytes(ask, sliding=False), _token_bytes(ask, sliding=True)
-    state = _state_bytes(ask)
+    state = ask.state_bytes(ask.architecture.ssm_dtype or "float32")
     radix = ask.settings.prefix_cache is not False
     state_slots = _state_slots(ask, state, radix)
     held = (state_slots + PADDING_SLOTS) * state if state_slots else 0
@@ -163,14 +163,6 @@ def _state_slots(ask: Ask, state: int, radix: bool) -> int:
     drafts = ask.speculative_tokens
     each = state * (1 + drafts / (SLOTS_PER_REQUEST if radix else 1))
     return max(0, int((budget - state * (1 + drafts)) // each))
-
-
-def _state_bytes(ask: Ask) -> int:
-    """One slot over all layers; the declared dtype of the recurrent state, float32 without one."""
-    architecture, rank = ask.architecture, ask.tensor_parallel
-    conv = dtype_bytes(architecture.dtype)
-    ssm = dtype_bytes(architecture.ssm_dtype or "float32")
-    return sum(s.layers * (s.conv(rank) * conv + s.ssm(rank) * ssm) for s in architecture.states)
 
 
 def _expected(tokens: int, slots: int, state_slots: int) -> tuple[Expected, ...]:

@@ -12,7 +12,17 @@ from collections.abc import Iterator
 
 from kvroom.checkpoint.architecture import Attention
 from kvroom.errors import InputError
-from kvroom.room import DTYPE_BYTES, Ask, Expected, KvRoom, Pages, Share, ceil_div, dtype_bytes
+from kvroom.room import (
+    DTYPE_BYTES,
+    Ask,
+    Expected,
+    KvRoom,
+    Pages,
+    Share,
+    ceil_div,
+    dtype_bytes,
+    release,
+)
 
 GIB = 1 << 30
 BLOCK_TOKENS = 32
@@ -20,7 +30,8 @@ DEFAULT_BATCH = 2048
 DEFAULT_BATCH_TOKENS = 8192
 PADDING_SLOTS = 1
 """The dummy sequence that fills up a CUDA graph's batch keeps a state too."""
-FLOORS_SINCE = (1, 2)
+NEWEST = (1, 3, 0)
+FLOORS_SINCE = (1, 2, 0)
 """From here on a partial block is left out; before, one more was taken."""
 
 _DTYPES = {**DTYPE_BYTES, "fp8": 1}
@@ -43,9 +54,7 @@ def plan(ask: Ask) -> KvRoom:
     state = _state_bytes(ask)
     state_slots = batch + PADDING_SLOTS if state else 0
     fixed = state_slots * state
-    length = ask.settings.max_len or ask.architecture.max_len
-    if length is None:
-        raise InputError("the model does not say how long a request may be", "give --max-len")
+    length = ask.length()
     windows = _windows(ask, length)
     blocks = {
         window: _blocks((ask.available - fixed) // len(windows), size * page, ask.version)
@@ -96,16 +105,9 @@ def _windows(ask: Ask, length: int) -> dict[int, int]:
 
 
 def _blocks(available: int, size: int, version: str) -> int:
-    if _before(version, FLOORS_SINCE):
+    if release(version, NEWEST) < FLOORS_SINCE:
         return ceil_div(max(0, available), size)
     return max(0, available) // size
-
-
-def _before(version: str, since: tuple[int, int]) -> bool:
-    numbers = version.split(".")[:2]
-    return len(numbers) == 2 and all(n.isdigit() for n in numbers) and tuple(
-        int(n) for n in numbers
-    ) < since  # fmt: skip
 
 
 def _pool(ask: Ask, limit: str, window: int, blocks: int, page: int) -> Pages:
@@ -138,15 +140,12 @@ def _token_bytes(attention: Attention, ask: Ask) -> int:
 
 
 def _state_bytes(ask: Ask) -> int:
-    """One sequence's states over all layers, in the dtype the outermost configuration declares.
+    """One sequence's states, in the dtype the outermost configuration declares.
 
     A dtype declared only inside ``text_config`` is not seen: the founding case's checkpoint says
     float32 there, and its log shows two bytes an element.
     """
-    architecture, rank = ask.architecture, ask.tensor_parallel
-    conv = dtype_bytes(architecture.dtype)
-    ssm = dtype_bytes(architecture.ssm_dtype_outside or architecture.dtype)
-    return sum(s.layers * (s.conv(rank) * conv + s.ssm(rank) * ssm) for s in architecture.states)
+    return ask.state_bytes(ask.architecture.ssm_dtype_outside or ask.architecture.dtype)
 
 
 def temporary_blocks(ask: Ask, length: int, page: int) -> int:

@@ -8,31 +8,19 @@ tokens, the start-up check), models/config.py and platforms/interface.py (the st
 from kvroom.checkpoint.architecture import State
 from kvroom.engines.vllm.pages import Rules
 from kvroom.errors import InputError
-from kvroom.room import Ask, Share
+from kvroom.room import Ask, Share, release
 
 GIB = 1 << 30
 NEWEST = (0, 31, 0)
-Version = tuple[int, int, int]
 
 LARGE_CARD, HUGE_CARD = 70 * GIB, 160 * GIB
 MODE_ALL = ("mamba1", "mamba2")
 """States that releases before 0.28 kept at every block when prefix caching was switched on."""
 
 
-def version_of(text: str) -> Version:
-    """The release; the newest known where none is given. InputError if it is no version."""
-    if not text:
-        return NEWEST
-    numbers = [part for part in text.removeprefix("v").split(".")[:3] if part.isdigit()]
-    if not numbers or not text.removeprefix("v")[0].isdigit():
-        raise InputError(f"{text!r} is not a version of vLLM", "such as 0.31.0")
-    major, minor, patch = (*(int(n) for n in numbers), 0, 0)[:3]
-    return major, minor, patch
-
-
 def since(ask: Ask, *version: int) -> bool:
     """Whether the release is this one or later."""
-    return version_of(ask.version) >= (*version, 0, 0)[:3]
+    return release(ask.version, NEWEST) >= (*version, 0, 0)[:3]
 
 
 def share(ask: Ask) -> Share:

@@ -40,8 +40,7 @@ read_log = LogReader(
     r"Initial profiling/warmup run took (?P<profiling_s>[\d.]+) s",
     r"Estimated CUDA graph memory: (?P<graph_estimate_bytes__GiB>[\d.]+) GiB",
     r"equivalent to --gpu-memory-utilization=(?P<memory_fraction_without_graphs>[\d.]+)",
-    r"Available KV cache memory: (?P<kv_bytes__GiB>[\d.]+) GiB",
-    r"Available KV cache memory: (?P<available_bytes__GiB>[\d.]+) GiB",
+    r"Available KV cache memory: (?P<kv_bytes__GiB>(?P<available_bytes__GiB>[\d.]+)) GiB",
     r"total_gpu_memory=(?P<card_bytes__GiB>[\d.]+)GiB.* "
     r"peak_torch_memory=(?P<peak_bytes__GiB>[\d.]+)GiB.* "
     r"non_torch_memory=(?P<context_bytes__GiB>[\d.]+)GiB "

@@ -11,7 +11,6 @@ from kvroom.checkpoint.architecture import Architecture, Attention, State
 from kvroom.engines.vllm import defaults, start
 from kvroom.engines.vllm.defaults import since
 from kvroom.engines.vllm.pages import Group, Pool, Spec, pool
-from kvroom.errors import InputError
 from kvroom.room import DTYPE_BYTES, Ask, Expected, KvRoom, Pages, ceil_div, dtype_bytes
 
 GIB = 1 << 30
@@ -30,7 +29,7 @@ ONE_BYTE = ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_inc")
 
 def plan(ask: Ask) -> KvRoom:
     """The room for an ask; InputError where vLLM would refuse to start."""
-    architecture, length = ask.architecture, _max_len(ask)
+    architecture, length = ask.architecture, ask.length()
     dtype = _cache_dtype(ask)
     block = _block(ask, dtype)
     specs = _specs(ask, dtype, block)
@@ -61,13 +60,6 @@ def plan(ask: Ask) -> KvRoom:
         expected=_expected(ask, made, block, tokens, concurrency, length),
         arithmetic=_arithmetic(architecture, made, block, dtype, ask, length),
     )
-
-
-def _max_len(ask: Ask) -> int:
-    length = ask.settings.max_len or ask.architecture.max_len
-    if length is None:
-        raise InputError("the model does not say how long a request may be", "give --max-len")
-    return length
 
 
 def _cache_dtype(ask: Ask) -> str:
