@@ -6,6 +6,7 @@ python docs/generate.py --check   fail if one is stale
 
 import ast
 import importlib
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +15,12 @@ from typing import Any
 import click
 import msgspec
 
-from kvroom import cli, engines, matchup
-from kvroom.engine import Engine, LogReader, Place
-from kvroom.matchup import Settings
+from kvroom import cli, engines, matchup, settings
+from kvroom.engine import Engine, Known
+from kvroom.log_reader import LogReader
+from kvroom.options import flat
+from kvroom.settings import Settings
+from kvroom.spelling import SAMPLES, spellings
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- made by docs/generate.py -->\n\n"
@@ -76,7 +80,7 @@ def block(text: str) -> str:
 def matchup_keys() -> str:
     """Every key of matchup.yaml, from the types that read it."""
     parts = [f"{NOTE}# matchup.yaml\n", MATCHUP_INTRO]
-    docs = field_docs(Path(matchup.__file__))
+    docs = field_docs(Path(matchup.__file__)) | field_docs(Path(settings.__file__))
     for kind, where in SECTIONS:
         summary = (kind.__doc__ or "").strip()
         parts += [f"\n## {where}\n", f"{summary}\n", "| key | type | default | meaning |"]
@@ -99,12 +103,13 @@ Anchors, aliases and merge keys (`&name`, `*name`, `<<`) work as in any YAML fil
 SECTIONS: list[tuple[Any, str]] = [
     (matchup.Matchup, "At the top"),
     (matchup.Model, "model"),
-    (matchup.Limits, "limits"),
+    (settings.Limits, "limits"),
     (matchup.Workload, "workload"),
     (matchup.Timeouts, "timeouts"),
     (matchup.Contender, "contenders"),
     (matchup.Provide, "contenders: provide"),
-    (matchup.Settings, "contenders: settings"),
+    (settings.Settings, "contenders: settings"),
+    (settings.Speculative, "contenders: settings: speculative"),
 ]
 
 
@@ -146,6 +151,7 @@ PLAIN = {
     "Model": "[model](#model)",
     "Provide": "[provide](#contenders-provide)",
     "Settings": "[settings](#contenders-settings)",
+    "Speculative": "[speculative](#contenders-settings-speculative)",
     "Timeouts": "[timeouts](#timeouts)",
     "Workload": "[workload](#workload)",
 }
@@ -157,7 +163,7 @@ def field_row(field: msgspec.structs.FieldInfo, docs: dict[str, str]) -> str:
         default = "required"
     elif field.default is None or isinstance(field.default, msgspec.Struct):
         default = ""
-    elif field.default is msgspec.NODEFAULT:
+    elif field.default is msgspec.NODEFAULT or field.default == ():
         default = "none"
     else:
         shown = list(field.default) if isinstance(field.default, tuple) else field.default
@@ -188,6 +194,8 @@ def subscript_words(node: ast.Subscript) -> str:
     """The words for ``list[X]``, ``dict[K, V]`` and ``Annotated[X, ...]``."""
     outer = ast.unparse(node.value)
     inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if outer == "Literal":
+        return " or ".join(f"`{ast.literal_eval(one)}`" for one in inner)
     if outer == "Annotated":
         return words(inner[0])
     if outer == "dict":
@@ -208,35 +216,39 @@ One adapter each, in `src/kvroom/engines/`. A setting an engine does not have is
 anything starts; the engine's own options go under `flags`, come last and win.
 """
 
-EXAMPLES: dict[str, Any] = {
-    "slots": 8,
-    "max_len": 4096,
-    "kv_cache_dtype": "DTYPE",
-    "kv_memory": 20 << 20,
-    "memory_fraction": 0.9,
-    "batch_tokens": 2048,
-    "prefix_cache": False,
-    "text_only": True,
-    "threads": 4,
-}
-
 
 def engine_section(engine: Engine) -> str:
     """One engine: how it is provided, asked and set."""
     home, dialect = engine.home, engine.dialect
     lines = [f"\n## {engine.name}\n", f"{engine.summary}.\n"]
     if home is not None:
-        lines.append(f"- on the PATH: {f'`{home.program}`' if home.program else 'never'}")
         package = home.packages("VERSION")[0] if home.packages else ""
-        lines.append(f"- from its version alone: `provide: {{pip: [{package}]}}`")
+        lines.append(f"- on the PATH: {f'`{home.program}`' if home.program else 'never'}")
+        if package:
+            lines.append(f"- from its version alone: `provide: {{pip: [{package}]}}`")
+        if home.image:
+            image = home.image.replace("{version}", "VERSION")
+            lines.append(f"- in a container: `provide: {{image: {image}}}`")
         lines.append(f"- model formats: {', '.join(engine.formats)}")
     ids = f"token ids, from its `{dialect.tokenizer.path}`" if dialect.tokenizer else "text"
     lines.append(f"- prompts are sent as {ids}; ready when `{engine.probes.ready}` answers 200")
     lines.append(f"- added to each request: `{dict(dialect.extra)}`")
     if engine.knobs:
         lines += ["", "| setting | for example | becomes | note |", "|---|---|---|---|"]
-        lines += [knob_row(engine, name) for name in sorted(engine.knobs)]
+        lines += [knob_row(engine, one.setting) for one in spellings(engine)]
+    if engine.cannot:
+        lines += ["", "| cannot be set | because |", "|---|---|"]
+        lines += [f"| `{name}` | {why} |" for name, why in engine.cannot.items()]
+    lines += [failure(known) for known in engine.known]
     return "\n".join(lines)
+
+
+def failure(known: Known) -> str:
+    """An option that is known to fail, as a sentence."""
+    return (
+        f"\n`{known.option}` is known to fail in {', '.join(known.versions)}: `{known.error}`; "
+        f"{known.cause}. Remedy: {known.remedy}. Seen with {known.source}."
+    )
 
 
 def facts() -> str:
@@ -265,14 +277,15 @@ def fact_names(reader: LogReader) -> list[str]:
 
 
 def knob_row(engine: Engine, name: str) -> str:
-    """A setting and the words it turns into."""
-    place = Place(model="", served_model="", host="", port=0)
-    bare = engine.arguments(place, Settings(), [])
-    given = engine.arguments(place, Settings(**{name: EXAMPLES[name]}), [])
-    added = " ".join(given[len(bare) :])
-    value = str(EXAMPLES[name]).lower() if isinstance(EXAMPLES[name], bool) else EXAMPLES[name]
+    """A setting and what it turns into."""
+    value = SAMPLES[name][0]
+    made = engine.knobs[name](value, Settings(**{name: value}))
+    parts = [shlex.join(made.arguments)] if made.arguments else []
+    parts += [f"{key}: {msgspec.json.encode(v).decode()}" for key, v in flat(made.config).items()]
+    parts += [f"{variable}={v}" for variable, v in made.env.items()]
+    added = ", ".join(f"`{part}`" for part in parts) or "-"
     note = (engine.knobs[name].__doc__ or "").replace("``", "`")
-    return f"| `{name}` | `{value}` | {f'`{added}`' if added else '-'} | {note} |"
+    return f"| `{name}` | `{msgspec.json.encode(value).decode()}` | {added} | {note} |"
 
 
 if __name__ == "__main__":

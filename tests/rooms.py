@@ -7,12 +7,12 @@ from kvroom.checkpoint.architecture import Architecture, Attention, State
 from kvroom.checkpoint.read import Checkpoint
 from kvroom.checkpoint.weights import Weights
 from kvroom.engines import engine
-from kvroom.matchup import Settings
 from kvroom.memory import Span
 from kvroom.plan.answer import plan
 from kvroom.plan.question import Planned, Question, Refused
 from kvroom.records import LogLine
 from kvroom.room import Ask, KvRoom
+from kvroom.settings import Settings, Speculative
 
 GIB = 1 << 30
 
@@ -47,6 +47,8 @@ def qwen_hybrid(draft: bool = False, **more: Any) -> Architecture:
 
 def an_ask(architecture: Architecture, available: float = 0, **more: Any) -> Ask:
     """Settings and what else is asked, all by name."""
+    if drafts := more.pop("speculative_tokens", 0):
+        more["speculative"] = Speculative(tokens=drafts)
     settings = {k: more.pop(k) for k in list(more) if k in Settings.__struct_fields__}
     return Ask(
         architecture=architecture, settings=Settings(**settings), available=int(available), **more

@@ -104,12 +104,12 @@ def test_a_run_that_is_stopped_can_be_resumed(
         process.send_signal(number)
         assert process.wait(30) == code
     _wait_until_nothing_runs(tmp_path)
-    before = {f: f.stat().st_mtime_ns for f in (tmp_path / "r").rglob("*.parquet")}
+    before = {f: f.stat().st_mtime_ns for f in (tmp_path / "r").rglob("rounds/*.parquet")}
 
     done = kvroom("run", "--resume", "r")
 
     assert done.returncode == 0, done.stderr
-    after = {f: f.stat().st_mtime_ns for f in (tmp_path / "r").rglob("*.parquet")}
+    after = {f: f.stat().st_mtime_ns for f in (tmp_path / "r").rglob("rounds/*.parquet")}
     assert len(after) == 8
     assert before.items() <= after.items(), "a finished round was measured again"
 

@@ -78,9 +78,9 @@ CASES = {
         "did you mean 'llamacpp'?",
     ),
     "a setting the engine has not": (
-        broken("slots: 4", "text_only: true"),
-        "m.yaml: a: llamacpp has no setting 'text_only'",
-        "it knows batch_tokens, kv_cache_dtype",
+        broken("slots: 4", "state_dtype: float32"),
+        "m.yaml: a: llamacpp has no setting 'state_dtype': recurrent states are always float32",
+        "it knows batch_tokens, cuda_graphs, kv_cache_dtype",
     ),
     "a size without a unit": (
         broken("slots: 4", "kv_memory: 20M"),

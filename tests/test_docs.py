@@ -7,8 +7,8 @@ import pytest
 
 from conftest import Kvroom
 from kvroom import cli, engines
-from kvroom.matchup import Settings
 from kvroom.records import RequestRecord
+from kvroom.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

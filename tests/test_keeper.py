@@ -24,7 +24,7 @@ class Kept:
     def __init__(self, folder: Path, script: str) -> None:
         self.log, self.times = folder / "engine.log", folder / "engine.times"
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", keeper.__file__, self.log, self.times, GRACE_S,
+            [sys.executable, "-I", "-S", keeper.__file__, self.log, self.times, GRACE_S, "[]",
              "/bin/sh", "-c", script],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
@@ -135,7 +135,7 @@ def test_orphans_of_an_engine_that_died_are_ended(keep: Keep) -> None:
 def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-I", "-S", keeper.__file__,
-         tmp_path / "l", tmp_path / "t", "1", "/nowhere"],
+         tmp_path / "l", tmp_path / "t", "1", "[]", "/nowhere"],
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
     )  # fmt: skip
 

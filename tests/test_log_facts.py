@@ -14,8 +14,8 @@ from conftest import Kvroom
 from kvroom import engines, loglines
 from kvroom.analyse.facts import told
 from kvroom.analyse.recognise import recognise
-from kvroom.engine import LogReader, literal
 from kvroom.errors import InputError
+from kvroom.log_reader import LogReader, literal
 from kvroom.loglines import CHUNK_BYTES, MAX_LINE_BYTES, log_lines, plain
 from kvroom.records import Fact, LogLine
 

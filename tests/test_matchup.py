@@ -13,13 +13,12 @@ from hypothesis import strategies as st
 from kvroom import located
 from kvroom.matchup import (
     Contender,
-    Limits,
     Matchup,
-    Settings,
     Workload,
     load_matchup,
     matchup_schema,
 )
+from kvroom.settings import Limits, Settings
 from kvroom.units import Bytes, parse_bytes, show_bytes, show_seconds
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))

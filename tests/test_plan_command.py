@@ -15,10 +15,10 @@ from kvroom.checkpoint.architecture import Architecture
 from kvroom.engines import engine, names
 from kvroom.errors import InputError
 from kvroom.fit import fit
-from kvroom.matchup import Settings
 from kvroom.memory import Span, before_the_pool, card, cards
 from kvroom.plan.question import Change, Planned, Refused
 from kvroom.room import Share
+from kvroom.settings import Settings
 from rooms import GIB, an_ask, answer, dense, gemma4_26b, qwen_hybrid
 
 ROOT = Path(__file__).parent.parent

@@ -217,6 +217,7 @@ def test_a_unified_pool_that_overflows_fails_its_requests_and_is_never_ranked(fo
 
 def test_an_endpoint_that_already_runs_is_asked_with_texts_of_exact_length(folder: Path) -> None:
     """The openai adapter knows nothing of the server; the words are found by asking it."""
+    from kvroom.engine import Place
     from kvroom.launch import LOOPBACK, Command, free_port, launched
     from kvroom.matchup import load_matchup
     from kvroom.prepare import prepare
@@ -232,7 +233,8 @@ def test_an_endpoint_that_already_runs_is_asked_with_texts_of_exact_length(folde
     python = made_environment(prepared.provide.pip, {}, print)
     model = provided(prepared.model, prepared.engine, folder, print)
     port = free_port()
-    argv = prepared.program(str(python)) + prepared.arguments(model.path, port)
+    place = Place(model=model.path, served_model="model", host=LOOPBACK, port=port)
+    argv = [*prepared.program(str(python)), *prepared.options(place).arguments]
     url = f"http://{LOOPBACK}:{port}"
     (folder / "attach.yaml").write_text(
         "name: attach\n"

@@ -20,6 +20,9 @@ EXIT_STOPPED = 130
 COUNT = click.IntRange(1, 1 << 30)
 
 
+MATCHUP = click.Path(path_type=Path)
+
+
 def _by_fault(command: Callable[P, None]) -> Callable[P, None]:
     """Errors become one sentence, a hint, and an exit code that says whose fault it was."""
 
@@ -165,6 +168,48 @@ def plan(**given: Any) -> None:
         out = console(stderr=refused)
         show_plan(questions[0][0], answers, out, explain=given["explain"])
     if refused:
+        sys.exit(EXIT_INPUT)
+
+
+@main.command()
+@click.argument("name", required=False)
+@click.option("--version", "release", help="Of the options; the newest known by default.")
+@click.option("--check", "matchup", type=MATCHUP, help="Look for mistakes in a matchup file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
+@_by_fault
+def engines(name: str | None, release: str | None, matchup: Path | None, as_json: bool) -> None:
+    """List the engines, or the settings and options of NAME, or what is wrong in a matchup.
+
+    \b
+    kvroom engines vllm --version 0.31
+    kvroom engines --check matchup.yaml
+    """
+    if matchup is not None:
+        _check(matchup, as_json)
+        return
+    from kvroom.report.listed import data, show
+    from kvroom.report.terminal import console
+
+    if as_json:
+        _print_json(data(name, release))
+    else:
+        show(name, release, console(stderr=False))
+
+
+def _check(matchup: Path, as_json: bool) -> None:
+    """Say what is wrong with a matchup; its exit code is that of a wrong input if anything is."""
+    from kvroom.matchup import load_matchup
+    from kvroom.prepare import checked
+
+    found = checked(load_matchup(matchup), matchup)
+    if as_json:
+        _print_json(found)
+    else:
+        from kvroom.report.listed import show_checked
+        from kvroom.report.terminal import console
+
+        show_checked(matchup.name, found, console(stderr=False))
+    if any(complaint.fatal for one in found for complaint in one.complaints):
         sys.exit(EXIT_INPUT)
 
 

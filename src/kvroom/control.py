@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kvroom.dialect import Dialect, Tokenizer
 from kvroom.engine import Engine
 from kvroom.errors import EngineError, InputError
 
 POLL_S = 0.05
 PROBE_S = 5.0
+REFUSALS = (400, 422)
 LINE_WAIT_S = 10.0
 """How long a ready line may lag behind the probe before it is no longer waited for."""
 
@@ -54,10 +56,7 @@ class Control:
         """The JSON of a POST; EngineError says what the server refused."""
         import httpx
 
-        try:
-            answer = self.client.post(path, json=body, timeout=timeout_s)
-        except httpx.HTTPError as error:
-            raise EngineError(f"{self.url}{path} does not answer: {error}") from None
+        answer = self.answer(path, body, timeout_s)
         try:
             return answer.raise_for_status().json()
         except (httpx.HTTPStatusError, ValueError):
@@ -65,6 +64,15 @@ class Control:
             raise EngineError(
                 f"{self.url}{path} answered {answer.status_code}: {said or 'nothing'}"
             ) from None
+
+    def answer(self, path: str, body: Mapping[str, Any], timeout_s: float = 60.0) -> Any:
+        """The answer to a POST, whatever its status; EngineError if there is none."""
+        import httpx
+
+        try:
+            return self.client.post(path, json=body, timeout=timeout_s)
+        except httpx.HTTPError as error:
+            raise EngineError(f"{self.url}{path} does not answer: {error}") from None
 
 
 def api_key(variable: str | None) -> str | None:
@@ -79,33 +87,42 @@ def api_key(variable: str | None) -> str | None:
     return key
 
 
-def wait_ready(
-    control: Control,
-    engine: Engine,
-    check: Callable[[], None],
-    read_log: Callable[[], str],
-    timeout_s: float,
+def wait_answer(
+    control: Control, engine: Engine, check: Callable[[], None], timeout_s: float
 ) -> None:
-    """Return once the probe answers 200 and the ready line stands in the log.
+    """Return once the probe answers 200; EngineError after ``timeout_s``.
 
-    ``check`` raises if the engine has died; EngineError after ``timeout_s``. A version of an engine
-    may word its ready line differently, so after a while the probe alone is believed.
+    ``check`` raises if the engine has died.
     """
     deadline = time.monotonic() + timeout_s
-    answered: float | None = None
     while True:
         check()
-        if answered is None and control.status(engine.probes.ready) == 200:
-            answered = time.monotonic()
-        if answered is not None and (
-            re.search(engine.ready_line, read_log()) or time.monotonic() - answered > LINE_WAIT_S
-        ):
+        if control.status(engine.probes.ready) == 200:
             return
         if time.monotonic() > deadline:
             raise EngineError(
                 f"not ready after {timeout_s:g} s: {engine.probes.ready} does not answer 200",
                 "if it only needs longer, raise timeouts: {ready_s: ...}",
             )
+        time.sleep(POLL_S)
+
+
+def load_model(control: Control, engine: Engine, served: str, timeout_s: float) -> None:
+    """Have a model loaded by a server that starts without it."""
+    if engine.probes.load is not None:
+        path, body = engine.probes.load
+        named = {name: served if value == "{model}" else value for name, value in body.items()}
+        control.post(path, named, timeout_s)
+
+
+def wait_line(engine: Engine, check: Callable[[], None], read_log: Callable[[], str]) -> None:
+    """Return once the ready line stands in the log.
+
+    A version of an engine may word it differently, so after a while it is no longer waited for.
+    """
+    deadline = time.monotonic() + LINE_WAIT_S
+    while not re.search(engine.ready_line, read_log()) and time.monotonic() < deadline:
+        check()
         time.sleep(POLL_S)
 
 
@@ -130,10 +147,8 @@ def served_model(control: Control) -> str:
         ) from None
 
 
-def tokenize(control: Control, engine: Engine, served: str, text: str) -> list[int]:
+def tokenize(control: Control, tokenizer: Tokenizer, served: str, text: str) -> list[int]:
     """Token ids of a text by the server's own tokenizer."""
-    tokenizer = engine.dialect.tokenizer
-    assert tokenizer is not None
     body = {"model": served, tokenizer.text_field: text, **tokenizer.extra}
     answer = control.post(tokenizer.path, body)
     try:
@@ -143,13 +158,35 @@ def tokenize(control: Control, engine: Engine, served: str, text: str) -> list[i
 
 
 def prompt_length(
-    control: Control, engine: Engine, served: str, text: str, extra: Mapping[str, Any]
+    control: Control, dialect: Dialect, served: str, text: str, extra: Mapping[str, Any]
 ) -> int:
     """How many tokens the server counts in a text, by asking for a single token after it."""
-    body = {**engine.body(served, text, 1), **extra, "stream": False, "stream_options": None}
-    given = {name: value for name, value in body.items() if value is not None}
-    answer = control.post(engine.dialect.path, given)
+    body = {**dialect.request(served, text, 1), **extra, "stream": False, "stream_options": None}
+    answer = control.post(dialect.path, {k: v for k, v in body.items() if v is not None})
     try:
-        return int(answer["usage"]["prompt_tokens"])
+        for key in dialect.prompt_count:
+            answer = answer[key]
+        return int(answer)
     except (TypeError, LookupError, ValueError):
         raise EngineError(f"{control.url} does not report how many tokens a prompt has") from None
+
+
+def refused_fields(
+    control: Control, dialect: Dialect, served: str, extra: Mapping[str, Any]
+) -> list[str]:
+    """The optional fields that a server answers with an error, found by asking for one token.
+
+    EngineError if it refuses the request without them too.
+    """
+    whole = {**dialect.request(served, "Hello", 1), **extra}
+    optional = [name for name in dialect.optional if name not in extra]
+    left_out: list[str] = []
+    while True:
+        body = {k: v for k, v in whole.items() if v is not None and k not in left_out}
+        answer = control.answer(dialect.path, body)
+        if answer.is_success:
+            return left_out
+        if answer.status_code not in REFUSALS or left_out == optional:
+            said = answer.text[:300].strip()
+            raise EngineError(f"{control.url}{dialect.path} answered {answer.status_code}: {said}")
+        left_out = optional[: len(left_out) + 1]

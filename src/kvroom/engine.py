@@ -1,36 +1,18 @@
 """What kvroom needs to know of an engine: data and pure functions, no process and no socket."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from kvroom.checkpoint.architecture import Architecture
+from kvroom.dialect import Dialect
 from kvroom.errors import InputError
-from kvroom.matchup import Settings
-from kvroom.records import Fact, LogLine, Source
+from kvroom.options import Knob, Options, without
+from kvroom.records import Fact, LogLine
 from kvroom.room import Plan, ShareFor
+from kvroom.settings import Settings
 
 Format = Literal["gguf", "safetensors"]
-Knob = Callable[[Any, Settings], Sequence[str]]
-"""One setting and all settings -> the engine's arguments for it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Home:
-    """How an engine is started once it is there, and which packages bring it."""
-
-    program: str
-    """Its program when it is taken from the PATH."""
-    within: tuple[str, ...]
-    """What follows ``python`` inside an environment; ``{servers}`` is kvroom's own servers."""
-    packages: Callable[[str], list[str]] | None = None
-    """Requirements that install a version; None where no wheel is known to work."""
-    subcommand: tuple[str, ...] = ()
-    """Words between the program and its flags when it is taken from the PATH."""
-    repairs: Mapping[str, "Repair"] = field(default_factory=dict)
-    """For a package: what has to be mended after installing it."""
-    disclosure: str = ""
-    """What a reader of the numbers must know of an engine started inside an environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,23 +26,32 @@ class Repair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokenizer:
-    """The engine's endpoint that turns text into token ids."""
+class Home:
+    """How an engine is started once it is there, and what brings it."""
 
-    path: str
-    text_field: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dialect:
-    """How the engine wants to be asked for a completion."""
-
-    path: str = "/v1/completions"
-    tokenizer: Tokenizer | None = None
-    """Where prompts can be sent as token ids; without it they are sent as text."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields beside the usual ones."""
+    program: str
+    """Its program when it is taken from the PATH."""
+    within: tuple[str, ...] = ()
+    """What follows ``python`` inside an environment; ``{servers}`` is kvroom's own servers. Empty
+    where no wheel is known to work."""
+    subcommand: tuple[str, ...] = ()
+    """Words between the program and its arguments, on the PATH and in an image."""
+    packages: Callable[[str], list[str]] | None = None
+    """Requirements that install a version."""
+    image: str = ""
+    """The published image of a version, with ``{version}`` in it."""
+    image_program: str = ""
+    """The program inside the image where it is not called as on the PATH."""
+    config_option: str = ""
+    """The option that takes the engine's config file; empty where it has none."""
+    names_model: bool = True
+    """Whether it serves the model under the name it is given, not one of its own."""
+    setup: Callable[["Place"], Sequence[Sequence[str]]] = lambda place: ()
+    """Words of further runs of the program, in order, once it answers and before it is ready."""
+    repairs: Mapping[str, Repair] = field(default_factory=dict)
+    """For a package: what has to be mended after installing it."""
+    disclosure: str = ""
+    """What a reader of the numbers must know of an engine started inside an environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +61,9 @@ class Probes:
     ready: str = "/health"
     version: tuple[str, str] | None = None
     """Path and JSON key of the version as the server reports it."""
+    load: tuple[str, Mapping[str, Any]] | None = None
+    """Path and body of a request that loads the model, where the server starts without it;
+    ``{model}`` stands for its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +87,27 @@ class Place:
     served_model: str
     host: str
     port: int
+    config: str = ""
+    """The file that its config is written to."""
+    files: str = ""
+    """The contender's folder, for the files of its options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """An option that is known to fail, or to do nothing."""
+
+    option: str
+    value: Any = None
+    """The value that fails; None for any that switches it on."""
+    versions: tuple[str, ...]
+    """Releases seen to fail."""
+    error: str
+    """What the engine says, or does, then."""
+    cause: str
+    remedy: str
+    source: str
+    """Where it was seen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +119,19 @@ class Engine:
     home: Home | None
     """None for endpoints that kvroom only attaches to."""
     formats: tuple[Format, ...] = ()
-    base: Callable[[Place, Settings], Sequence[str]] = lambda place, settings: ()
-    """Arguments that every launch needs."""
+    base: Callable[[Place, Settings], Options] = lambda place, settings: Options()
+    """What every launch needs."""
     knobs: Mapping[str, Knob] = field(default_factory=dict)
+    cannot: Mapping[str, str] = field(default_factory=dict)
+    """Settings it has no option for, and why, in a clause."""
+    cautions: Callable[[Settings, Architecture], Iterable[str]] = lambda settings, model: ()
+    """What it will do otherwise than asked with this model; one sentence each."""
+    known: tuple[Known, ...] = ()
+    twins: Mapping[str, str] = field(default_factory=dict)
+    """Command-line options that mean a key of the config file, which must not contradict them."""
     env: Mapping[str, str] = field(default_factory=dict)
+    caches: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables that say where it keeps what it compiles -> folders of a cache."""
     dialect: Dialect = field(default_factory=Dialect)
     probes: Probes = field(default_factory=Probes)
     gauges: Gauges | None = None
@@ -116,6 +140,8 @@ class Engine:
     """A pattern of the line that says the engine serves."""
     read_log: Callable[[Iterable[LogLine], str], Iterator[Fact]] = lambda lines, file: iter(())
     """Log lines and the name of their file -> what the engine said of itself."""
+    effective: Mapping[str, str] = field(default_factory=dict)
+    """A setting -> the fact that tells its value, where the two are not called alike."""
     log_marks: tuple[str, ...] = ()
     """Words of which at least one stands in every line of its real logs that ``read_log`` knows: of
     a large log only lines with one of them are tried."""
@@ -132,109 +158,35 @@ class Engine:
     takes_what_is_left: bool = True
     """Whether the pool is made of what is left; else of what slots and lengths ask for."""
 
-    def arguments(self, place: Place, settings: Settings, flags: Sequence[str]) -> list[str]:
-        """The whole argument list; the verbatim flags come last, so they win."""
-        given = settings.given()
-        for name in given:
-            if name not in self.knobs:
-                known = ", ".join(sorted(self.knobs)) or "none"
-                raise InputError(
-                    f"{self.name} has no setting {name!r}",
-                    f"it knows {known}; its own options go under 'flags'",
-                )
-        words = list(self.base(place, settings))
-        for name, value in given.items():
-            words += self.knobs[name](value, settings)
-        return words + list(flags)
+    def options(self, place: Place, settings: Settings, verbatim: Options) -> Options:
+        """What the engine is started with; verbatim options come last, so they win.
 
-    def body(
-        self, served_model: str, prompt: list[int] | str, output_tokens: int
-    ) -> dict[str, Any]:
-        """The JSON body of one streamed, greedy completion of forced length."""
-        return {
-            "model": served_model,
-            "prompt": prompt,
-            "max_tokens": output_tokens,
-            "temperature": 0,
-            "stream": True,
-            "stream_options": {"include_usage": True},
-            **self.dialect.extra,
-        }
+        InputError for a setting the engine has no option for, or a config it has no file for.
+        """
+        made = self.base(place, settings)
+        for name, value in settings.given().items():
+            made = made.plus(self._knob(name)(value, settings))
+        made = Options(env=self.env).plus(made)
+        for argument in verbatim.arguments:
+            if twin := self.twins.get(argument.partition("=")[0]):
+                made = replace(made, config=without(made.config, twin))
+        whole = made.plus(Options(config=verbatim.config, env=verbatim.env))
+        return self._with_config(whole, place).plus(Options(arguments=verbatim.arguments))
 
+    def _knob(self, setting: str) -> Knob:
+        if setting not in self.knobs:
+            why = self.cannot.get(setting, "")
+            known = ", ".join(sorted(self.knobs)) or "none"
+            raise InputError(
+                f"{self.name} has no setting {setting!r}" + (f": {why}" if why else ""),
+                f"it knows {known}; its own options go under 'flags'",
+            )
+        return self.knobs[setting]
 
-UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 2**30}
-"""Engines that print GB mean 2**30 bytes."""
-
-
-class LogReader:
-    """A ``read_log`` from patterns whose named groups are the facts.
-
-    ``(?P<kv_tokens>...)`` gives the fact ``kv_tokens``; ``(?P<kv_bytes__MiB>...)`` gives
-    ``kv_bytes`` with the printed figure converted. Thousands separators are dropped.
-    """
-
-    def __init__(self, *patterns: str) -> None:
-        self.patterns = [(literal(pattern), re.compile(pattern)) for pattern in patterns]
-
-    def __call__(self, lines: Iterable[LogLine], file: str) -> Iterator[Fact]:
-        """The facts in these lines of a file of this name."""
-        for line in lines:
-            for needed, pattern in self.patterns:
-                match = pattern.search(line.text) if needed in line.text else None
-                if match is not None:
-                    yield from _facts(match, line, file)
-
-
-_OPTIONAL = (
-    re.compile(r"\[[^\]]*\]"),  # one character of many
-    re.compile(r"\(\?[!=<][!=]?[^()]*\)"),  # what must not follow, or stands around
-    re.compile(r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)[?*]"),  # a group that may be missing
-    re.compile(r"\((?:\?:|\?P<\w+>)?[^()]*\|[^()]*\)"),  # one text of many
-    re.compile(r"\(\?(?:P<\w+>|:)"),  # the head of a group
-    re.compile(r"\\[A-Za-z.]|\\."),  # a class of characters, or one that is escaped
-    re.compile(r".[?*]\??|\{\d+\}|\+\??|[.^$()]"),
-)
-
-
-def literal(pattern: str) -> str:
-    """A text that stands in every line that a pattern finds, empty where none is sure.
-
-    Looking for it first spares most lines the pattern itself.
-    """
-    for part in _OPTIONAL:
-        pattern = part.sub("\0", pattern)
-    return "" if "|" in pattern else max(pattern.split("\0"), key=len)
-
-
-def _facts(match: re.Match[str], line: LogLine, file: str) -> Iterator[Fact]:
-    for group, text in match.groupdict().items():
-        if text is None:
-            continue
-        name, _, scale = group.partition("__")
-        yield Fact(
-            name=name,
-            value=_value(text, UNITS[scale]),
-            unit=_unit(name),
-            source=Source(file, line.number),
-            at_s=line.at_s,
-        )
-
-
-def _value(text: str, scale: int) -> float | str:
-    try:
-        return float(text.replace(",", "")) * scale
-    except ValueError:
-        return text
-
-
-def _unit(name: str) -> str:
-    return next((u for u in ("bytes", "tokens", "blocks") if name.endswith(u)), "")
-
-
-def last(facts: Iterable[Fact], name: str) -> Fact | None:
-    """The last fact of a name: when an engine sizes itself twice, the last pass counts."""
-    found = None
-    for fact in facts:
-        if fact.name == name:
-            found = fact
-    return found
+    def _with_config(self, options: Options, place: Place) -> Options:
+        if not options.config:
+            return options
+        if self.home is None or not self.home.config_option:
+            raise InputError(f"{self.name} has no config file", "give its options under 'flags'")
+        named = (self.home.config_option, place.config)
+        return options.plus(Options(arguments=named))

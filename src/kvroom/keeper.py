@@ -2,12 +2,13 @@
 
 Run as a program with the standard library only:
 
-    python -I -S keeper.py LOG TIMES GRACE_S PROGRAM ARGUMENT...
+    python -I -S keeper.py LOG TIMES GRACE_S AFTER PROGRAM ARGUMENT...
 
 It starts the program in a session of its own and writes what the program prints to LOG as it comes,
 and for each line the nanoseconds since the start to TIMES. It stops the program when its own
 standard input says anything or closes, which also happens when kvroom is killed. It adopts orphaned
-grandchildren, so nothing the program started outlives it.
+grandchildren, so nothing the program started outlives it. AFTER is a JSON list, the words of one
+more command to run in the end: the removal of a container, whose processes are not children.
 
 It answers on standard output with one JSON object a line: first ``{"pid", "started_ns"}`` or
 ``{"error"}``, then ``{"exit"}`` if the engine exits by itself, and ``{"log_error"}`` if the log
@@ -32,6 +33,7 @@ PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.05
 LEFTOVER_S = 2.0
 KILL_S = 5.0
+CLEAR_S = 30.0
 READ_BYTES = 1 << 16
 
 
@@ -165,9 +167,16 @@ def descendants(root: int) -> set[int]:
     return found
 
 
+def clear(words: list[str]) -> None:
+    """Run the last command, whatever it says."""
+    if words:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(words, capture_output=True, timeout=CLEAR_S, check=False)
+
+
 def main() -> NoReturn:
     """Keep one engine."""
-    log, times, grace_s, *argv = sys.argv[1:]
+    log, times, grace_s, after, *argv = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         keeper = Keeper(Path(log), Path(times), argv)
@@ -179,6 +188,7 @@ def main() -> NoReturn:
     if keeper.exit is not None:
         say(exit=keeper.exit)
     keeper.end(float(grace_s))
+    clear(json.loads(after))
     sys.exit(0)
 
 

@@ -44,6 +44,8 @@ class Command:
     argv: Sequence[str]
     env: Mapping[str, str]
     cwd: Path
+    after: Sequence[str] = ()
+    """A command to run when all is ended, such as the removal of a container."""
 
 
 @dataclass(kw_only=True)
@@ -126,6 +128,7 @@ def launched(command: Command, port: int, files: StartFiles) -> Iterator[Server]
         [
             *(sys.executable, "-I", "-S", keeper.__file__),
             *(str(files.log.resolve()), str(files.times.resolve()), str(GRACE_S)),
+            json.dumps(list(command.after)),
             *command.argv,
         ],
         stdin=subprocess.PIPE,
@@ -151,6 +154,21 @@ def launched(command: Command, port: int, files: StartFiles) -> Iterator[Server]
         warnings += _not_returned(port, free_before)
 
 
+def run_beside(command: Command, timeout_s: float) -> None:
+    """Run a command to its end, beside an engine that it sets up; EngineError if it fails."""
+    shown = " ".join(shown_argv(command.argv))[:200]
+    try:
+        done = subprocess.run(
+            list(command.argv), env=dict(command.env), cwd=command.cwd, capture_output=True,
+            text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EngineError(f"{shown} failed: {error}") from None
+    if done.returncode != 0:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise EngineError(f"{shown} failed", last_lines=tuple(lines[-LAST_LINES:]))
+
+
 def _answer(process: "subprocess.Popen[bytes]") -> dict[str, Any]:
     assert process.stdout is not None
     if not select.select([process.stdout], [], [], START_S)[0]:
@@ -166,7 +184,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(OSError):
         process.stdin.close()
     try:
-        process.wait(GRACE_S + keeper.LEFTOVER_S + keeper.KILL_S + RETURN_S)
+        process.wait(GRACE_S + keeper.LEFTOVER_S + keeper.KILL_S + keeper.CLEAR_S + RETURN_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

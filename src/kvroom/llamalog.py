@@ -4,12 +4,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from kvroom.engine import LogReader
+from kvroom.log_reader import LogReader
 from kvroom.records import Fact, LogLine
 
 MARKS = (
     "llama_",
     "buffer size",
+    "n_threads",
     "model tensors",
     "KV self size",
     "graph splits",

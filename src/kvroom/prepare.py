@@ -2,18 +2,24 @@
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from kvroom import engines, servers
+from kvroom.catalogue import Complaint, complaints, version_of
 from kvroom.control import api_key
 from kvroom.engine import Engine, Place
 from kvroom.errors import InputError
 from kvroom.launch import LOOPBACK, check_port, find_program, has_secret
 from kvroom.load.request import Address
-from kvroom.matchup import Contender, Matchup, Model, Provide, Settings
-from kvroom.provide.environment import given_python
-from kvroom.provide.model import check_model
+from kvroom.matchup import Contender, Matchup, Model, Provide
+from kvroom.options import Options
+from kvroom.provide.container import container_program
+from kvroom.provide.environment import given_python, installed_version
+from kvroom.provide.model import check_model, known_architecture, model_of
+from kvroom.settings import Settings
 
 SERVERS = Path(servers.__file__).parent
 SERVED_MODEL = "model"
@@ -32,31 +38,58 @@ class Prepared:
     model: Model | None
     base: Path
     """Where relative paths start."""
+    complaints: tuple[Complaint, ...] = ()
+    """What is wrong or doubtful about its options; none of them fatal once a run has begun."""
 
-    def arguments(self, model: str, port: int) -> list[str]:
-        """The engine's arguments for a model and a port, verbatim flags last."""
-        place = Place(model=model, served_model=SERVED_MODEL, host=LOOPBACK, port=port)
-        return self.engine.arguments(place, self.settings, self.contender.words)
+    def options(self, place: Place) -> Options:
+        """What the engine is started with at a place, verbatim options last."""
+        contender = self.contender
+        verbatim = Options(
+            arguments=tuple(contender.words), config=contender.config, env=contender.env
+        )
+        return self.engine.options(place, self.settings, verbatim)
 
     def program(self, python: str) -> list[str]:
         """What stands before the arguments; ``python`` is that of the environment, if any."""
         home = self.engine.home
         assert home is not None
         assert self.provide is not None
+        if self.provide.image is not None:
+            return [home.image_program or home.program, *home.subcommand]
         if self.provide.path is not None:
             return [find_program(self.provide.path), *home.subcommand]
         return [python, *(word.replace("{servers}", str(SERVERS)) for word in home.within)]
 
     def shown(self) -> str:
-        """One line for people: what would be started, or where it already runs."""
+        """For people: what would be started, or where it already runs."""
         if self.provide is None:
             return f"attach to {self.contender.url}"
-        model = self.model.path or self.model.file if self.model else "MODEL"
-        words = self.program("python") + self.arguments(str(model), self.contender.port or 0)
+        options = self.options(self.somewhere())
+        named = [f"{name}={value}" for name, value in options.env.items()]
+        words = [*named, *self.program("python"), *options.arguments]
         command = " ".join("PORT" if word == "0" else word for word in words)
-        if self.provide.pip is not None:
-            return f"in an environment with {', '.join(self.provide.pip)}: {command}"
-        return f"in {self.provide.env}: {command}" if self.provide.env else command
+        origin = self._origin_shown()
+        config = f"\n  CONFIG: {msgspec.json.encode(options.config).decode()}"
+        return f"{origin}{command}{config if options.config else ''}"
+
+    def _origin_shown(self) -> str:
+        provide = self.provide
+        assert provide is not None
+        if provide.pip is not None:
+            return f"in an environment with {', '.join(provide.pip)}: "
+        if provide.image is not None:
+            return f"in a container of {provide.image}: "
+        return f"in {provide.env}: " if provide.env else ""
+
+    def somewhere(self) -> Place:
+        """A place as good as any, for showing and checking what would be started."""
+        model = self.model
+        name = (model.path or model.hub or model.file or "MODEL") if model else "MODEL"
+        port = self.contender.port or 0
+        return Place(
+            model=name, served_model=SERVED_MODEL, host=LOOPBACK, port=port, config="CONFIG",
+            files="RUN",
+        )  # fmt: skip
 
 
 def prepare(matchup: Matchup, file: Path, base: Path) -> list[Prepared]:
@@ -64,54 +97,128 @@ def prepare(matchup: Matchup, file: Path, base: Path) -> list[Prepared]:
 
     ``base`` is where relative paths start: the folder the matchup came from.
     """
-    prepared = []
-    for contender in matchup.contenders:
-        try:
-            prepared.append(_prepare(matchup, contender, base))
-        except InputError as error:
-            raise InputError(f"{file}: {contender.name}: {error}", error.hint) from None
-    return prepared
+    return [prepare_one(matchup, contender, file, base) for contender in matchup.contenders]
+
+
+def prepare_one(matchup: Matchup, contender: Contender, file: Path, base: Path) -> Prepared:
+    """One contender resolved; InputError as for all of them."""
+    try:
+        return _prepare(matchup, contender, base)
+    except InputError as error:
+        raise InputError(f"{file}: {contender.name}: {error}", error.hint) from None
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a contender before anything is started."""
+
+    contender: str
+    engine: str
+    command: str = ""
+    """What would be started; empty where that cannot be said."""
+    complaints: list[Complaint] = []
+
+
+def checked(matchup: Matchup, file: Path) -> list[Checked]:
+    """All that is wrong or doubtful, contender by contender, and not only the first of it."""
+    base = file.parent.resolve()
+    return [_checked(matchup, contender, base) for contender in matchup.contenders]
+
+
+def _checked(matchup: Matchup, contender: Contender, base: Path) -> Checked:
+    found = Checked(contender=contender.name, engine=contender.engine)
+    try:
+        prepared = _resolved(matchup, contender, base)
+        said = _complaints(prepared) if prepared.provide else []
+        shown = prepared.shown()
+        return msgspec.structs.replace(found, command=shown, complaints=said)
+    except InputError as error:
+        wrong = Complaint(what=str(error), hint=error.hint, fatal=True)
+        return msgspec.structs.replace(found, complaints=[wrong])
 
 
 def _prepare(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
+    prepared = _resolved(matchup, contender, base)
+    return _judged(prepared) if prepared.provide else prepared
+
+
+def _resolved(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
     engine = engines.engine(contender.engine)
     attached = contender.url is not None
     if engine.home is None and not attached:
         raise InputError(f"{engine.name} is not started by kvroom", "give its address under url:")
-    if not attached and matchup.weights is None:
+    if not attached and matchup.model is None:
         raise InputError("there is no model to serve", "name one at the top: model: PATH")
     result = Prepared(
         contender=contender,
         engine=engine,
         settings=matchup.settings_of(contender),
         provide=None if attached else _origin(contender, engine),
-        model=None if attached else matchup.weights,
+        model=None if attached or matchup.model is None else model_of(matchup.model, base),
         base=base,
     )
-    _check(result)
+    if attached:
+        _check_attached(contender)
+    else:
+        _check_started(result)
     return result
 
 
-def _check(prepared: Prepared) -> None:
+def _judged(prepared: Prepared) -> Prepared:
+    """With what is said about its options; InputError for the first that cannot work."""
+    found = tuple(_complaints(prepared))
+    for one in found:
+        if one.fatal:
+            raise InputError(one.what, one.hint)
+    return replace(prepared, complaints=found)
+
+
+def _complaints(prepared: Prepared) -> list[Complaint]:
+    engine, settings = prepared.engine, prepared.settings
+    options = prepared.options(prepared.somewhere())
+    found = complaints(engine, _version(prepared), options)
+    model = prepared.model and known_architecture(prepared.model, prepared.base)
+    if model:
+        found += [Complaint(what=said) for said in engine.cautions(settings, model)]
+    return found
+
+
+def _version(prepared: Prepared) -> str | None:
+    """The engine's version as far as it is known before it runs."""
+    contender, provide = prepared.contender, prepared.provide
+    assert provide is not None
+    if contender.version is not None:
+        return contender.version
+    if provide.pip is not None:
+        return version_of(prepared.engine, provide.pip)
+    if provide.env is not None:
+        return installed_version(given_python(provide.env, prepared.base), prepared.engine.name)
+    return None
+
+
+def _check_attached(contender: Contender) -> None:
+    assert contender.url is not None
+    Address.of(contender.url)
+    api_key(contender.api_key_env)
+    if contender.settings.given():
+        raise InputError("with 'url' the engine already runs, so 'settings' cannot be set")
+
+
+def _check_started(prepared: Prepared) -> None:
     """What can be known to fail is refused now."""
     contender, provide = prepared.contender, prepared.provide
-    if contender.url is not None:
-        Address.of(contender.url)
-        api_key(contender.api_key_env)
-        if contender.settings.given():
-            raise InputError("with 'url' the engine already runs, so 'settings' cannot be set")
-        return
     assert provide is not None
     if has_secret(contender.words, contender.env):
         raise InputError(
             "a key in 'flags' or 'env' would be kept with the run",
             "export it in the environment of kvroom, which the engine inherits",
         )
-    prepared.arguments("", 0)
+    prepared.options(prepared.somewhere())
     if provide.path is not None:
         find_program(provide.path)
     if provide.env is not None:
         given_python(provide.env, prepared.base)
+    if provide.image is not None:
+        container_program(provide)
     if contender.port is not None:
         check_port(contender.port)
     assert prepared.model is not None
@@ -120,12 +227,19 @@ def _check(prepared: Prepared) -> None:
 
 def _origin(contender: Contender, engine: Engine) -> Provide:
     """Where the engine comes from: as said; else from the PATH; else from its version's wheel."""
-    home = engine.home
+    home, given = engine.home, contender.provide
     assert home is not None
-    if contender.provide is not None:
-        if contender.provide.path is not None and not home.program:
+    if given is not None:
+        if given.path is not None and not home.program:
             raise InputError(f"{engine.name} has no program of its own", _pip_hint(engine))
-        return contender.provide
+        if given.image is not None and not home.program:
+            raise InputError(f"{engine.name} is not started in a container", _pip_hint(engine))
+        if (given.pip or given.env) and not home.within:
+            raise InputError(
+                f"{engine.name} is not started inside a Python environment",
+                f"give its program or its image: provide: {{image: {home.image or '...'}}}",
+            )
+        return given
     if home.program and shutil.which(home.program):
         return Provide(path=home.program)
     if contender.version is not None and home.packages is not None:

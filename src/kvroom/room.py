@@ -8,7 +8,7 @@ import msgspec
 
 from kvroom.checkpoint.architecture import Architecture, Attention
 from kvroom.errors import InputError
-from kvroom.matchup import Settings
+from kvroom.settings import Settings
 
 DTYPE_BYTES = {
     "uint8": 1,
@@ -37,8 +37,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     card: str = ""
     """Its name, where it is known."""
     version: str = ""
-    tensor_parallel: int = 1
-    speculative_tokens: int = 0
     on_cpu: bool = False
     block_tokens: int | None = None
     """Tokens in a page, where the user chooses them."""
@@ -48,6 +46,16 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Admit requests whose end may not fit (TensorRT-LLM's MAX_UTILIZATION)."""
     windowed: bool = False
     """Let layers with a window keep only that (TensorRT-LLM's max_attention_window)."""
+
+    @property
+    def tensor_parallel(self) -> int:
+        """Cards that share each layer."""
+        return self.settings.tensor_parallel or 1
+
+    @property
+    def speculative_tokens(self) -> int:
+        """Tokens guessed ahead, 0 without speculation."""
+        return self.settings.speculative.tokens if self.settings.speculative else 0
 
     @property
     def growing(self) -> tuple[Attention, ...]:

@@ -70,11 +70,8 @@ def _contend(run: Run, prepared: Prepared, load: Loader, watcher: Watcher) -> No
     name = prepared.contender.name
     warnings: list[str] = []
     try:
-        with opened(run, prepared, lambda text: watcher.says(name, text)) as (session, warnings):
-            _warm_up(run, session, load, watcher)
-            for planned in missing(run, name):
-                _measure(run, session, planned, load, watcher)
-            watcher.says(name, "ending")
+        for kind, measured in _starts(run, prepared):
+            warnings += _once(run, prepared, kind, measured, load, watcher)
     except KvroomError as error:
         lines = list(error.last_lines) if isinstance(error, EngineError) else []
         run.write_ending(
@@ -95,13 +92,44 @@ def _contend(run: Run, prepared: Prepared, load: Loader, watcher: Watcher) -> No
         run.write_ending(name, Ending(state="measured", warnings=warnings))
 
 
+def _starts(run: Run, prepared: Prepared) -> list[tuple[str, bool]]:
+    """The starts to make, and whether rounds are measured in each: only in the last one.
+
+    When a run goes on, a start that was timed on purpose is not timed again.
+    """
+    name = prepared.contender.name
+    kinds = prepared.contender.starts or ("",)
+    made = [run.read_start(files) for files in run.starts(name)]
+    timed = {start.kind for start in made if start.ready_s is not None}
+    before = [(kind, False) for kind in kinds[:-1] if kind not in timed]
+    last = "warm" if kinds[-1] in timed and kinds[-1] else kinds[-1]
+    return [*before, (last, True)]
+
+
+def _once(
+    run: Run, prepared: Prepared, kind: str, measured: bool, load: Loader, watcher: Watcher
+) -> list[str]:
+    """One launch, from its start to its end; what a reader should know of it."""
+    name = prepared.contender.name
+    told = [one.what for one in prepared.complaints]
+    for text in told:
+        watcher.says(name, text)
+    with opened(run, prepared, kind, lambda text: watcher.says(name, text)) as (session, warnings):
+        _warm_up(run, session, load, watcher)
+        for planned in missing(run, name) if measured else []:
+            _measure(run, session, planned, load, watcher)
+        watcher.says(name, "ending")
+    return [*told, *warnings]
+
+
 def _warm_up(run: Run, session: Session, load: Loader, watcher: Watcher) -> None:
     """Send requests that are thrown away; if they fail, so would all others."""
     planned = workload.warmup(run.matchup.workload)
     if not planned.requests:
         return
     watcher.says(session.prepared.contender.name, "warming up")
-    _, records = _drive(run, session, planned, load, lambda events, answers: None)
+    info, records = _drive(run, session, planned, load, lambda events, answers: None)
+    run.write_warmup(session.files, info, records)
     failed = next((r for r in records if r.outcome != "completed"), None)
     if failed is not None:
         session.check_death()

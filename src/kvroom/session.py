@@ -1,42 +1,34 @@
 """One contender while it can be asked: launched or attached to, ready, with prompts that fit it."""
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from kvroom import control as ctl
+from kvroom.assemble import Assembled, assembled
+from kvroom.catalogue import is_version
 from kvroom.clock import now_ns
 from kvroom.control import Control
-from kvroom.engine import last
+from kvroom.dialect import Dialect, Prompt
 from kvroom.errors import EngineError
-from kvroom.launch import (
-    LOOPBACK,
-    Command,
-    check_port,
-    free_port,
-    launched,
-    shown_argv,
-    shown_env,
-)
+from kvroom.launch import Server, launched, run_beside
 from kvroom.load.drive import Outgoing
 from kvroom.load.prompts import Pool, fingerprint, pool_of_ids, pool_of_texts
 from kvroom.load.request import Address, encode, expected_answer_bytes
+from kvroom.log_reader import last
 from kvroom.prepare import SERVED_MODEL, Prepared
 from kvroom.provide.cache import Say
-from kvroom.provide.environment import given_python, made_environment, packages_of
-from kvroom.provide.model import Weights, provided
 from kvroom.sample import sampled
 from kvroom.store import Run, Start, StartFiles
 from kvroom.units import NS_PER_S
 from kvroom.workload import PlannedRound
 
 DEATH_WAIT_S = 1.0
-_DROPPED_ENV = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +37,15 @@ class Session:
 
     prepared: Prepared
     address: Address
+    dialect: Dialect
+    extra: Mapping[str, Any]
+    """Fields of every request beside the dialect's; None takes one away."""
+    left_out: tuple[str, ...]
+    """Fields that the server refused."""
+    files: StartFiles
     served_model: str
     key: str | None
     pool: Pool
-    length_forced: bool
     check: Callable[[], None]
     """Raises EngineError if the engine has died; an endpoint of somebody else cannot be watched."""
 
@@ -65,11 +62,18 @@ class Session:
         ]
         return outgoing, fingerprint(prompts)
 
-    def _encoded(self, prompt: list[int] | str, output_tokens: int) -> bytes:
-        engine, contender = self.prepared.engine, self.prepared.contender
-        body = engine.body(self.served_model, prompt, output_tokens) | contender.body
-        given = {name: value for name, value in body.items() if value is not None}
-        return encode(self.address, engine.dialect.path, given, self.key)
+    @property
+    def length_forced(self) -> bool:
+        """Whether requests make the engine write as many tokens as were asked for."""
+        return self.dialect.forces_length(self._body("", 1))
+
+    def _body(self, prompt: Prompt, output_tokens: int) -> dict[str, Any]:
+        body = {**self.dialect.request(self.served_model, prompt, output_tokens), **self.extra}
+        return {name: value for name, value in body.items() if value is not None}
+
+    def _encoded(self, prompt: Prompt, output_tokens: int) -> bytes:
+        body = self._body(prompt, output_tokens)
+        return encode(self.address, self.dialect.path, body, self.key)
 
     def check_death(self) -> None:
         """Look whether the engine is dead, giving its death a moment to show."""
@@ -80,8 +84,14 @@ class Session:
 
 
 @contextlib.contextmanager
-def opened(run: Run, prepared: Prepared, say: Say) -> Iterator[tuple[Session, list[str]]]:
-    """The contender, ready; the list fills with warnings of its end when the block is left."""
+def opened(
+    run: Run, prepared: Prepared, kind: str, say: Say
+) -> Iterator[tuple[Session, list[str]]]:
+    """The contender, ready; the list fills with warnings of its end when the block is left.
+
+    ``kind`` says whether its caches are emptied before (``first``), kept on purpose (``warm``), or
+    nobody's business (empty).
+    """
     files = run.next_start(prepared.contender.name)
     if prepared.provide is None:
         with _control(prepared) as control:
@@ -89,25 +99,41 @@ def opened(run: Run, prepared: Prepared, say: Say) -> Iterator[tuple[Session, li
             with _sampled(run, prepared, control, files, None):
                 yield session, []
         return
-    python, weights = _provided(prepared, say)
-    port = _port(prepared)
-    command = _command(prepared, python, weights, port, run.folder(prepared.contender.name))
-    start = _start_record(prepared, python, weights, command, port)
-    files.write(start)
-    say("starting")
+    made = assembled(run, prepared, files, kind, say)
+    files.write(made.start)
+    say("starting" if not kind else f"starting ({kind})")
     with (
-        launched(command, port, files) as server,
-        contextlib.closing(Control(start.url, None)) as control,
+        launched(made.command, made.port, files) as server,
+        contextlib.closing(Control(made.start.url, None)) as control,
     ):
-        ready_s = _until_ready(run, prepared, control, server.check, server.started_ns, files)
+        _until_ready(run, prepared, made, control, server, files)
         start = msgspec.structs.replace(
-            start, ready_s=ready_s, version=_version(run, prepared, control, files)
+            made.start,
+            started_ns=server.started_ns,
+            ready_s=(now_ns() - server.started_ns) / NS_PER_S,
+            version=_version(run, prepared, control, files),
         )
         files.write(start)
         _check_version(prepared, start.version)
-        session = _session(prepared, control, SERVED_MODEL, server.check)
-        with _sampled(run, prepared, control, files, server.pid):
+        session = _session(prepared, control, _served(prepared, control), server.check, files)
+        _write_manners(files, start, session)
+        with _sampled(run, prepared, control, files, made.pid(server.pid)):
             yield session, server.warnings
+
+
+def _served(prepared: Prepared, control: Control) -> str:
+    home = prepared.engine.home
+    assert home is not None
+    return SERVED_MODEL if home.names_model else ctl.served_model(control)
+
+
+def _write_manners(files: StartFiles, start: Start, session: Session) -> None:
+    """Keep what the engine could not be asked for."""
+    files.write(
+        msgspec.structs.replace(
+            start, length_forced=session.length_forced, left_out=list(session.left_out)
+        )
+    )
 
 
 def _sampled(
@@ -132,114 +158,67 @@ def _attached(prepared: Prepared, control: Control, files: StartFiles, say: Say)
             f"{control.url} does not answer", "is the server running, and is the address right?"
         )
     served = contender.served_model or ctl.served_model(control)
-    session = _session(prepared, control, served, lambda: None)
+    session = _session(prepared, control, served, lambda: None, files)
     version = ctl.reported_version(control, prepared.engine)
     _check_version(prepared, version)
-    files.write(
-        Start(
-            argv=[],
-            env={},
-            url=control.url,
-            model=served,
-            version=version,
-            length_forced=session.length_forced,
-        )
-    )
+    start = Start(argv=[], env={}, url=control.url, model=served, version=version)
+    _write_manners(files, start, session)
     return session
 
 
 def _session(
-    prepared: Prepared, control: Control, served: str, check: Callable[[], None]
+    prepared: Prepared,
+    control: Control,
+    served: str,
+    check: Callable[[], None],
+    files: StartFiles,
 ) -> Session:
+    contender, dialect = prepared.contender, _dialect(prepared)
+    left_out = (
+        ctl.refused_fields(control, dialect, served, contender.body) if dialect.optional else []
+    )
+    extra = dict.fromkeys(left_out) | contender.body
     return Session(
         prepared=prepared,
+        dialect=dialect,
+        extra=extra,
+        left_out=tuple(left_out),
+        files=files,
         address=Address.of(control.url),
         served_model=served,
-        key=ctl.api_key(prepared.contender.api_key_env),
-        pool=_pool(prepared, control, served),
-        length_forced=_length_forced(prepared),
+        key=ctl.api_key(contender.api_key_env),
+        pool=_pool(control, dialect, served, extra),
         check=check,
     )
 
 
-def _pool(prepared: Prepared, control: Control, served: str) -> Pool:
-    engine = prepared.engine
-    if engine.dialect.tokenizer is not None:
-        return pool_of_ids(lambda text: ctl.tokenize(control, engine, served, text))
-    body = prepared.contender.body
-    return pool_of_texts(lambda text: ctl.prompt_length(control, engine, served, text, body))
+def _dialect(prepared: Prepared) -> Dialect:
+    dialect = prepared.engine.dialect
+    return dialect.chatting() if prepared.contender.endpoint == "chat" else dialect
 
 
-def _length_forced(prepared: Prepared) -> bool:
-    extra = {**prepared.engine.dialect.extra, **prepared.contender.body}
-    return bool(extra.get("ignore_eos"))
-
-
-def _provided(prepared: Prepared, say: Say) -> tuple[Path | None, Weights]:
-    provide, home = prepared.provide, prepared.engine.home
-    assert provide is not None
-    assert home is not None
-    assert prepared.model is not None
-    python = None
-    if provide.pip is not None:
-        python = made_environment(provide.pip, home.repairs, say)
-    elif provide.env is not None:
-        python = given_python(provide.env, prepared.base)
-    return python, provided(prepared.model, prepared.engine, prepared.base, say)
-
-
-def _port(prepared: Prepared) -> int:
-    port = prepared.contender.port
-    if port is None:
-        return free_port()
-    check_port(port)
-    return port
-
-
-def _command(
-    prepared: Prepared, python: Path | None, weights: Weights, port: int, cwd: Path
-) -> Command:
-    program = prepared.program(str(python))
-    env = {name: value for name, value in os.environ.items() if name not in _DROPPED_ENV}
-    env |= _given_env(prepared)
-    if python is not None:
-        env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', '')}"
-    return Command(argv=program + prepared.arguments(weights.path, port), env=env, cwd=cwd)
-
-
-def _given_env(prepared: Prepared) -> Mapping[str, str]:
-    return {**prepared.engine.env, **prepared.contender.env}
-
-
-def _start_record(
-    prepared: Prepared, python: Path | None, weights: Weights, command: Command, port: int
-) -> Start:
-    home = prepared.engine.home
-    return Start(
-        argv=shown_argv(command.argv),
-        env=shown_env(command.env, _given_env(prepared)),
-        cwd=str(command.cwd),
-        url=f"http://{LOOPBACK}:{port}",
-        packages=packages_of(python) if python is not None else {},
-        model=weights.path,
-        model_note=weights.note,
-        disclosure=home.disclosure if home is not None and python is not None else "",
-        length_forced=_length_forced(prepared),
-    )
+def _pool(control: Control, dialect: Dialect, served: str, extra: Mapping[str, Any]) -> Pool:
+    tokenizer = dialect.tokenizer
+    if tokenizer is not None:
+        return pool_of_ids(lambda text: ctl.tokenize(control, tokenizer, served, text))
+    return pool_of_texts(lambda text: ctl.prompt_length(control, dialect, served, text, extra))
 
 
 def _until_ready(
     run: Run,
     prepared: Prepared,
+    made: Assembled,
     control: Control,
-    check: Callable[[], None],
-    started_ns: int,
+    server: Server,
     files: StartFiles,
-) -> float:
-    """Seconds from the start of the process until the engine was ready."""
-    timeout_s = run.matchup.timeouts.ready_s
-    ctl.wait_ready(control, prepared.engine, check, _tail_reader(files.log), timeout_s)
-    return (now_ns() - started_ns) / NS_PER_S
+) -> None:
+    """Until the engine answers, has its model loaded, and says that it is ready."""
+    timeout_s, engine = run.matchup.timeouts.ready_s, prepared.engine
+    ctl.wait_answer(control, engine, server.check, timeout_s)
+    for command in made.setup:
+        run_beside(command, timeout_s)
+    ctl.load_model(control, engine, SERVED_MODEL, timeout_s)
+    ctl.wait_line(engine, server.check, _tail_reader(files.log))
 
 
 def _tail_reader(log: Path) -> Callable[[], str]:
@@ -267,13 +246,8 @@ def _version(run: Run, prepared: Prepared, control: Control, files: StartFiles) 
 
 def _check_version(prepared: Prepared, reported: str | None) -> None:
     wanted = prepared.contender.version
-    if wanted is not None and reported is not None and not _same_version(wanted, reported):
+    if wanted is not None and reported is not None and not is_version(wanted, reported):
         raise EngineError(
             f"the matchup asks for version {wanted}, the server is {reported}",
             "change 'version', or provide the version it names",
         )
-
-
-def _same_version(wanted: str, reported: str) -> bool:
-    plain = reported.removeprefix("v")
-    return plain == wanted or plain.startswith((f"{wanted}.", f"{wanted}-", f"{wanted}+"))

@@ -49,17 +49,32 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     argv: list[str]
     env: dict[str, str]
     url: str
+    config: dict[str, Any] = {}
+    """Of the engine's config file, where it was given one."""
+    kind: str = ""
+    """``first``: with empty caches on purpose; ``warm``: with those of an earlier start."""
+    cache: str = ""
+    """Where the engine keeps what it compiles; empty where that is its own business."""
+    image: str = ""
+    image_digest: str = ""
     cwd: str = ""
     packages: dict[str, str] = {}
     """Distributions of the environment with their versions, where kvroom knows it."""
     model: str = ""
     model_note: str = ""
+    model_revision: str = ""
+    """The commit of the hub that the weights are of."""
+    started_ns: int | None = None
+    """When the process was started, on the clock of the run."""
     disclosure: str = ""
     version: str | None = None
     """As the server reports it."""
     ready_s: float | None = None
     """From the start of the process until the ready probe answered."""
     length_forced: bool = True
+    """Whether the engine can be made to write as many tokens as were asked for."""
+    left_out: list[str] = []
+    """Fields of a request that the server refused, so that it was asked without them."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +173,18 @@ class Run:
         found = (StartFiles(self.folder(contender), number) for number in itertools.count(1))
         return list(itertools.takewhile(lambda files: files.command.exists(), found))
 
+    def read_start(self, files: "StartFiles") -> Start:
+        """What was started in one launch."""
+        return _decode(files.command, Start)
+
+    def model_revision(self) -> str | None:
+        """The commit of the hub that contenders of this run got, if any did."""
+        for contender in self.matchup.contenders:
+            for files in self.starts(contender.name):
+                if revision := self.read_start(files).model_revision:
+                    return revision
+        return None
+
     def start(self, contender: str) -> Start | None:
         """The last launch."""
         starts = self.starts(contender)
@@ -204,10 +231,17 @@ class Run:
         """Keep a round: the whole file or none."""
         file = self.round_file(contender, key)
         file.parent.mkdir(parents=True, exist_ok=True)
-        buffer = io.BytesIO()
-        metadata = {_INFO_KEY: msgspec.json.encode(info).decode()}
-        to_frame(records).write_parquet(buffer, metadata=metadata)
-        write_whole(file, buffer.getvalue())
+        _write_round(file, info, records)
+
+    def write_warmup(
+        self, files: "StartFiles", info: RoundInfo, records: Sequence[RequestRecord]
+    ) -> None:
+        """Keep what warmed an engine up: it counts for nothing but the start."""
+        _write_round(files.warmup, info, records)
+
+    def warmup(self, files: "StartFiles") -> Round | None:
+        """The requests that warmed up one launch, if there were any."""
+        return _read_round(files.warmup) if files.warmup.exists() else None
 
     def rounds(self, contender: str) -> list[Round]:
         """The finished rounds, by level and number."""
@@ -226,6 +260,9 @@ class StartFiles:
         self.log = folder / f"engine{suffix}.log"
         self.times = folder / f"engine{suffix}.times"
         self.samples = folder / f"samples{suffix}.jsonl"
+        self.config = folder / f"config{suffix}.yaml"
+        self.warmup = folder / f"warmup{suffix}.parquet"
+        self.folder = folder
 
     def write(self, start: Start) -> None:
         """Keep what was started."""
@@ -295,6 +332,13 @@ def to_frame(records: Sequence[RequestRecord]) -> "pl.DataFrame":
     assert list(schema) == list(RequestRecord.__struct_fields__)
     columns = {name: [getattr(record, name) for record in records] for name in schema}
     return pl.DataFrame(columns, schema=schema)
+
+
+def _write_round(file: Path, info: RoundInfo, records: Sequence[RequestRecord]) -> None:
+    buffer = io.BytesIO()
+    metadata = {_INFO_KEY: msgspec.json.encode(info).decode()}
+    to_frame(records).write_parquet(buffer, metadata=metadata)
+    write_whole(file, buffer.getvalue())
 
 
 def _read_round(file: Path) -> Round:

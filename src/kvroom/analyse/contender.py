@@ -9,7 +9,7 @@ from kvroom.analyse.audit import void_reason
 from kvroom.analyse.live import Live, Window, live
 from kvroom.analyse.metrics import LevelMetrics, RoundMetrics, level_metrics, round_metrics
 from kvroom.analyse.phases import Phase, phases
-from kvroom.engine import last
+from kvroom.log_reader import last
 from kvroom.matchup import Contender
 from kvroom.records import Fact, Sample
 from kvroom.store import Ending, Round, Run, Start

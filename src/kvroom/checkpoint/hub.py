@@ -47,14 +47,15 @@ def read_hub(model: str) -> Checkpoint:
 
     HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN, HF_HOME and huggingface-hub's time-outs are honoured.
     """
-    hub = _library()
+    hub = library()
     try:
         return _from_hub(hub, model)
     except Unreachable as error:
         return _from_cache(hub, model, error)
 
 
-def _library() -> Any:
+def library() -> Any:
+    """The package huggingface_hub; InputError if it is not there."""
     try:
         import huggingface_hub
         import huggingface_hub.constants
@@ -70,7 +71,7 @@ def _library() -> Any:
 
 def _from_hub(hub: Any, model: str) -> Checkpoint:
     timeout = hub.constants.HF_HUB_ETAG_TIMEOUT
-    info = _ask(hub, model, hub.HfApi().model_info, model, timeout=timeout)
+    info = ask(hub, model, hub.HfApi().model_info, model, timeout=timeout)
     names = [str(sibling.rfilename) for sibling in info.siblings or ()]
     if "config.json" not in names:
         some = next((name for name in names if name.endswith(".gguf")), None)
@@ -89,7 +90,7 @@ def _from_hub(hub: Any, model: str) -> Checkpoint:
 
 def _from_cache(hub: Any, model: str, why: Unreachable) -> Checkpoint:
     try:
-        path = Path(_ask(hub, model, hub.hf_hub_download, model, "config.json",
+        path = Path(ask(hub, model, hub.hf_hub_download, model, "config.json",
                          local_files_only=True))  # fmt: skip
     except Unreachable:
         raise InputError(f"{why}, and {model} is not in the cache", why.hint) from None
@@ -104,10 +105,10 @@ def _from_cache(hub: Any, model: str, why: Unreachable) -> Checkpoint:
 def _fetched(hub: Any, model: str, name: str, most: int) -> bytes:
     """A file of the model by way of the cache; its size is asked for before it is fetched."""
     timeout = hub.constants.HF_HUB_ETAG_TIMEOUT
-    facts = _ask(hub, model, hub.get_hf_file_metadata, hub.hf_hub_url(model, name), timeout=timeout)
+    facts = ask(hub, model, hub.get_hf_file_metadata, hub.hf_hub_url(model, name), timeout=timeout)
     if facts.size is not None and facts.size > most:
         raise InputError(f"{model}/{name} is larger than {most >> 20} MiB", "it is no such file")
-    return read_bounded(Path(_ask(hub, model, hub.hf_hub_download, model, name)), most)
+    return read_bounded(Path(ask(hub, model, hub.hf_hub_download, model, name)), most)
 
 
 def _weights(hub: Any, model: str, names: Sequence[str], depth: int | None) -> Weights | None:
@@ -214,7 +215,7 @@ def _late(model: str) -> InputError:
     return InputError(f"the hub takes too long to send the headers of {model}", TRY_AGAIN)
 
 
-def _ask(hub: Any, model: str, call: Callable[..., Any], *words: Any, **options: Any) -> Any:
+def ask(hub: Any, model: str, call: Callable[..., Any], *words: Any, **options: Any) -> Any:
     """What huggingface-hub answers; InputError for whatever it raises."""
     try:
         with warnings.catch_warnings():

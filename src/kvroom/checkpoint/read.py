@@ -46,14 +46,15 @@ def _read(model: str) -> Checkpoint:
         raise InputError(
             f"{path} is neither a model folder nor a .gguf file", "give the folder it lies in"
         )
-    if _looks_like_hub_id(model):
+    if looks_like_hub_id(model):
         from kvroom.checkpoint.hub import read_hub
 
         return read_hub(model)
     raise InputError(f"the model {model} does not exist", "give a folder, a .gguf file or a hub id")
 
 
-def _looks_like_hub_id(model: str) -> bool:
+def looks_like_hub_id(model: str) -> bool:
+    """Whether a text could name a model of the hub: an owner, a slash, a name."""
     owner, slash, name = model.partition("/")
     return bool(slash and owner and name) and "/" not in name and not model.startswith((".", "~"))
 

@@ -1,4 +1,9 @@
-"""Events of a streamed completion -> tokens, text, usage, errors. Completions and chat alike."""
+"""Events of a streamed answer -> tokens, text, usage, errors.
+
+Completions, chat, and the lines of Ollama's own endpoint alike. An event counts as one with tokens
+if text, reasoning, token ids or a call of a tool are in it: the first event of a chat, which only
+names a role, does not, and neither does one that only carries usage.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,6 +48,13 @@ class Message(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: Any = None
+    response: str | None = None
+    """Ollama's text."""
+    thinking: str | None = None
+    done: bool | None = None
+    """Ollama's end; its counts come with it."""
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
 
 
 class Said(msgspec.Struct, kw_only=True):
@@ -64,7 +76,8 @@ _decode = msgspec.json.Decoder(Message).decode
 
 def read_completion(events: Sequence[Event]) -> Said:
     """The meaning of the events; Unreadable if one is not JSON of the expected shape."""
-    said, texts = Said(), []
+    said = Said()
+    texts: list[str] = []
     for index, event in enumerate(events):
         if event.data == DONE:
             said.finished = True
@@ -74,6 +87,8 @@ def read_completion(events: Sequence[Event]) -> Said:
             said.error = _error_text(message.error)
             break
         said.usage = message.usage or said.usage
+        if message.done is not None:
+            _read_ollama(index, message, said, texts)
         for choice in message.choices or ():
             text, ids = _text(choice), len(choice.token_ids or ())
             if text or ids or (choice.delta and choice.delta.tool_calls):
@@ -83,6 +98,17 @@ def read_completion(events: Sequence[Event]) -> Said:
             said.finished = said.finished or choice.finish_reason is not None
     said.text = "".join(texts)
     return said
+
+
+def _read_ollama(index: int, message: Message, said: Said, texts: list[str]) -> None:
+    """An event of Ollama's own endpoint, which has neither choices nor usage."""
+    if text := (message.thinking or "") + (message.response or ""):
+        said.token_events.append(index)
+        said.token_ids.append(0)
+        texts.append(text)
+    if message.done:
+        said.finished = True
+        said.usage = Usage(message.prompt_eval_count, message.eval_count)
 
 
 def _message(event: Event) -> Message:

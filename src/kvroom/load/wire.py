@@ -1,7 +1,8 @@
 """Bytes of one answer -> what it says. No I/O: the bytes are all there, with their arrival times.
 
 The answer is read strictly as HTTP/1.1 and server-sent events. Events are cut at any of the three
-line endings; comments, unknown fields and blank data are skipped.
+line endings; comments, unknown fields and blank data are skipped. Of newline-delimited JSON each
+line is an event.
 """
 
 import re
@@ -63,11 +64,12 @@ def read_answer(raw: bytes, *, closed: bool) -> Answer:
         raise Unreadable(f"a compressed answer ({headers[b'content-encoding'].decode()})")
     pieces, complete = _body(raw, head_end + 4, headers, closed)
     body = b"".join(raw[start:end] for start, end in pieces)
-    streamed = headers.get(b"content-type", b"").startswith(b"text/event-stream")
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    cut = _CUTTERS.get(kind)
     return Answer(
         status=int(status[1]),
         reason=(status[2] or b"").decode("latin-1"),
-        events=list(_events(body, pieces)) if streamed else [],
+        events=list(cut(body, pieces)) if cut else [],
         body=body,
         complete=complete,
     )
@@ -136,6 +138,18 @@ def _events(body: bytes, pieces: Pieces) -> Iterator[Event]:
             name, data = b"", []
     if data:
         yield Event(name, b"\n".join(data), _raw_offset(complete_at, ends, pieces))
+
+
+def _lines(body: bytes, pieces: Pieces) -> Iterator[Event]:
+    """Lines that are complete, as events; each with its place in the raw bytes."""
+    ends, at = _running_ends(pieces), 0
+    while (end := body.find(b"\n", at)) >= 0:
+        if line := body[at:end].strip():
+            yield Event(b"", line, _raw_offset(end, ends, pieces))
+        at = end + 1
+
+
+_CUTTERS = {b"text/event-stream": _events, b"application/x-ndjson": _lines}
 
 
 def _running_ends(pieces: Pieces) -> list[int]:

@@ -3,9 +3,9 @@
 import msgspec
 
 from kvroom import engines
-from kvroom.engine import last
 from kvroom.errors import InputError
 from kvroom.fit import Fit, fit
+from kvroom.log_reader import last
 from kvroom.memory import Span
 from kvroom.plan.available import rooms
 from kvroom.plan.changes import changes

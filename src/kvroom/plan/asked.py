@@ -8,18 +8,19 @@ import msgspec
 
 from kvroom import engines
 from kvroom.checkpoint.read import Checkpoint, read_checkpoint
-from kvroom.engine import last
 from kvroom.errors import InputError
+from kvroom.log_reader import last
 from kvroom.loglines import log_lines
-from kvroom.matchup import Settings
 from kvroom.memory import Span, card
 from kvroom.observe import devices
 from kvroom.plan.question import Question
 from kvroom.records import Fact
 from kvroom.room import Ask
+from kvroom.settings import Settings, Speculative
 from kvroom.units import parse_bytes
 
-SETTINGS = ("slots", "max_len", "kv_cache_dtype", "memory_fraction", "batch_tokens", "prefix_cache")
+SETTINGS = ("slots", "max_len", "kv_cache_dtype", "memory_fraction", "batch_tokens", "prefix_cache",
+            "tensor_parallel")  # fmt: skip
 
 
 def asked(given: Mapping[str, Any]) -> list[tuple[Question, str]]:
@@ -45,8 +46,6 @@ def _question(
             card=name,
             card_bytes=memory.high if memory is not None else None,
             version=given["engine_version"] or (str(version.value) if version else ""),
-            tensor_parallel=given["tensor_parallel"],
-            speculative_tokens=given["speculative_tokens"],
             on_cpu=given["on_cpu"],
             block_tokens=given["block_size"],
             state_slots=given["state_slots"],
@@ -69,6 +68,8 @@ def _settings(given: Mapping[str, Any]) -> Settings:
         raise InputError(f"--memory-fraction {fraction} is not between 0 and 1", "such as 0.9")
     if given["text_only"]:
         settings["text_only"] = True
+    if given["speculative_tokens"]:
+        settings["speculative"] = Speculative(tokens=given["speculative_tokens"])
     return Settings(**settings)
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from kvroom.engine import Engine, last
+from kvroom.engine import Engine
 from kvroom.errors import InputError
+from kvroom.log_reader import last
 from kvroom.memory import Before, Span, before_the_pool
 from kvroom.plan.question import Question
 from kvroom.room import Ask, KvRoom

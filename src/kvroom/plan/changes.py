@@ -11,6 +11,7 @@ from kvroom.fit import fit
 from kvroom.plan.available import rooms
 from kvroom.plan.question import Change, Question
 from kvroom.room import Ask, ceil_div
+from kvroom.settings import Speculative
 
 MOST_SLOTS = 512
 """How far the search for the best number of slots goes."""
@@ -61,7 +62,7 @@ def _candidates(question: Question, engine: Engine) -> Iterable[tuple[str, Candi
         fewer = range(ask.speculative_tokens - 1, -1, -1)
         yield (
             "speculative_tokens",
-            [(n, msgspec.structs.replace(ask, speculative_tokens=n)) for n in fewer],
+            [(n, _with_setting(ask, "speculative", _guessing(n))) for n in fewer],
         )
     if settings.prefix_cache is not False and ask.architecture.states:
         yield "prefix_cache", tried("prefix_cache", [False])
@@ -70,6 +71,10 @@ def _candidates(question: Question, engine: Engine) -> Iterable[tuple[str, Candi
         yield "kv_cache_dtype", tried("kv_cache_dtype", others)
     if question.available is None and question.memory is not None and engine.takes_what_is_left:
         yield from _memory_candidates(question, engine, tried)
+
+
+def _guessing(tokens: int) -> Speculative | None:
+    return Speculative(tokens=tokens) if tokens else None
 
 
 def _with_setting(ask: Ask, name: str, value: Any) -> Ask:

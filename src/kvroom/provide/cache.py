@@ -24,6 +24,18 @@ def cache_folder() -> Path:
     return Path(base) / "kvroom"
 
 
+def compiled_folder(name: str, *, empty: bool) -> Path:
+    """Where engines keep what they compile, under a name; emptied for a first start."""
+    folder = cache_folder() / "compiled" / name
+    try:
+        if empty:
+            shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to the cache {folder}: {error.strerror}") from None
+    return folder
+
+
 @contextlib.contextmanager
 def made_once(folder: Path) -> Iterator[bool]:
     """Whether the folder has still to be filled; it counts as made only if the block ends well.

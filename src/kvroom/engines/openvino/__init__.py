@@ -1,25 +1,42 @@
 """OpenVINO GenAI: continuous batching over a paged KV cache, behind kvroom's own thin server."""
 
-from kvroom.engine import Dialect, Engine, Gauges, Home, LogReader, Place, Probes, Tokenizer
+from kvroom.dialect import Dialect, Tokenizer
+from kvroom.engine import Engine, Gauges, Home, Place, Probes
 from kvroom.engines.openvino.room import plan
-from kvroom.matchup import Settings
+from kvroom.log_reader import LogReader
+from kvroom.options import Options, option
+from kvroom.settings import Settings
 
 
-def base(place: Place, settings: Settings) -> list[str]:
+def base(place: Place, settings: Settings) -> Options:
     """Model and address."""
-    return [
-        *("--model", place.model, "--name", place.served_model),
-        *("--host", place.host, "--port", str(place.port)),
-    ]
+    model = ("--model", place.model, "--name", place.served_model)
+    return Options(arguments=(*model, "--host", place.host, "--port", str(place.port)))
 
 
-def max_len(value: int, settings: Settings) -> list[str]:
+def max_len(value: int, settings: Settings) -> Options:
     """Nothing to set: a request may grow until it fills the pool."""
-    return []
+    return Options()
+
+
+def prefix_cache(on: bool, settings: Settings) -> Options:
+    """Blocks of equal beginnings are shared."""
+    return Options(arguments=("--enable_prefix_caching", str(on).lower()))
+
+
+def chunked_prefill(on: bool, settings: Settings) -> Options:
+    """Its scheduler calls it splitting and fusing."""
+    return Options(arguments=("--dynamic_split_fuse", str(on).lower()))
 
 
 read_log = LogReader(
     r"^openvino_genai (?P<version>\S+)",
+    r"max_num_batched_tokens: (?P<batch_tokens>\d+)",
+    r"max_num_seqs: (?P<slots>\d+)",
+    r"dynamic_split_fuse: (?P<chunked_prefill>\w+)",
+    r"enable_prefix_caching: (?P<prefix_cache>\w+)",
+    r"'INFERENCE_NUM_THREADS': (?P<threads>\d+)",
+    r"'KV_CACHE_PRECISION': '?(?P<kv_cache_dtype>\w+)",
     r"model loaded in (?P<load_s>[\d.]+) s",
     r"KV cache: (?P<kv_blocks>\d+) blocks of (?P<kv_block_tokens>\d+) tokens, "
     r"(?P<kv_tokens>\d+) tokens, (?P<kv_bytes>\d+) bytes",
@@ -42,12 +59,22 @@ ENGINE = Engine(
     formats=("gguf",),
     base=base,
     knobs={
-        "slots": lambda value, settings: ["--max_num_seqs", str(value)],
+        "slots": option("--max_num_seqs"),
         "max_len": max_len,
-        "kv_cache_dtype": lambda value, settings: ["--KV_CACHE_PRECISION", value],
-        "batch_tokens": lambda value, settings: ["--max_num_batched_tokens", str(value)],
-        "prefix_cache": lambda value, settings: ["--enable_prefix_caching", str(value).lower()],
-        "threads": lambda value, settings: ["--INFERENCE_NUM_THREADS", str(value)],
+        "kv_cache_dtype": option("--KV_CACHE_PRECISION"),
+        "batch_tokens": option("--max_num_batched_tokens"),
+        "prefix_cache": prefix_cache,
+        "chunked_prefill": chunked_prefill,
+        "threads": option("--INFERENCE_NUM_THREADS"),
+    },
+    cannot={
+        "kv_memory": "its cache is sized in blocks (--num_kv_blocks) or whole GB (--cache_size)",
+        "memory_fraction": "its cache is sized in blocks (--num_kv_blocks)",
+        "text_only": "it loads text models here",
+        "cuda_graphs": "it computes on the CPU here",
+        "state_dtype": "it has no option for it",
+        "speculative": "kvroom's thin server in front of it does not pass a draft model on",
+        "tensor_parallel": "it computes on one device",
     },
     dialect=Dialect(
         tokenizer=Tokenizer(path="/tokenize", text_field="prompt"),
@@ -61,6 +88,8 @@ ENGINE = Engine(
     read_log=read_log,
     log_marks=(
         "openvino_genai",
+        "SchedulerConfig",
+        "properties {",
         "model loaded",
         "KV cache",
         "serving on",

@@ -1,51 +1,105 @@
-"""SGLang: planned and attached to; kvroom does not start it yet."""
+"""SGLang: its launcher inside an environment or an image."""
 
-from kvroom.engine import Dialect, Engine, Gauges, LogReader, Probes
+from kvroom.dialect import Dialect, Tokenizer
+from kvroom.engine import Engine, Gauges, Home, Place, Probes
+from kvroom.engines.sglang.log import read_log
 from kvroom.engines.sglang.room import plan, share
+from kvroom.options import Options, option, switch
+from kvroom.settings import Settings, Speculative
 
-# Wordings of 0.5.16 to 0.5.23. "GB" in its log is 2**30 bytes.
-read_log = LogReader(
-    r"server_args=.*?version='(?P<version>[^']+)'",
-    r"mem_fraction_static=(?P<memory_fraction>[\d.]+)",
-    r"Load weight end\..*avail mem=(?P<free_after_load_bytes__GB>[\d.]+) GB, "
-    r"mem usage=(?P<weights_bytes__GB>[\d.]+) GB",
-    r"Load weight end\. elapsed=(?P<load_s>[\d.]+) s",
-    r"Use (?P<attention_backend>\w+) (?:attention )?backend (?:by default|as)",
-    r"Using (?P<attention_backend>\w+) as attention backend",
-    r"Mamba Cache is allocated\. max_mamba_cache_size: (?P<state_slots>\d+),"
-    r"\s+conv_state size: (?P<conv_state_bytes__GB>[\d.]+) ?GB, "
-    r"ssm_state size: (?P<ssm_state_bytes__GB>[\d.]+) ?GB",
-    r"KV Cache is allocated\. (?:dtype: (?P<kv_cache_dtype>[\w.]+), )?"
-    r"#tokens: (?P<kv_tokens>\d+)(?:, KV size: (?P<kv_bytes__GB>[\d.]+) GB)?",
-    r"max_total_num_tokens[= ](?P<kv_tokens>[\d,]*\d)",
-    r"max_running_requests=(?P<slots>\d+), context_len=(?P<max_len>\d+)",
-    r"chunked_prefill_size=(?P<chunk_tokens>-?\d+)",
-    r"available_gpu_mem=(?P<free_bytes__GB>[\d.]+) GB",
-    r"max_running_requests is capped to (?P<slots>\d+) by the mamba state cache "
-    r"\(max_mamba_cache_size=(?P<state_slots>\d+), (?P<slots_per_request>\d+) state slots",
-    r"reduced from the requested \d+ to (?P<slots>\d+) \(per dp worker\)",
-    r"CUDA graph begin\..*bs=\[(?:\d+, )*(?P<largest_graph>\d+)\]",
-    r"CUDA graph end\..*elapsed=(?P<graph_capture_s>[\d.]+) s, "
-    r"mem usage=(?P<graph_bytes__GB>[\d.]+) GB",
-    r"Decode batch.*?#running-req: (?P<running>\d+)",
-    r"Decode batch.*?(?<!swa )token usage: (?P<kv_cache_usage>[\d.]+)",
-    r"Decode batch.*?#full token: (?P<used_tokens>\d+)",
-    r"Decode batch.*?mamba usage: (?P<state_usage>[\d.]+)",
-    r"Decode batch.*?cuda graph: (?P<cuda_graph>True|False)",
-    r"gen throughput \(token/s\): (?P<generation_tokens_per_s>[\d.]+)(?:, #queue-req: "
-    r"(?P<waiting>\d+))?",
-    r"Retract requests\. #retracted_reqs: (?P<retracted>\d+)",
-    r"(?P<ready>The server is fired up and ready to roll)",
-    r"exceeds the maximum allowed length \((?P<max_prompt_tokens>\d+) tokens\)",
-    r"(?P<error>(?:\w+\.)*\w+(?:Error|Exception): .*\S)",
-)  # fmt: skip
+
+def base(place: Place, settings: Settings) -> Options:
+    """Model, address, and the gauges, which are off by default."""
+    model = ("--model-path", place.model, "--served-model-name", place.served_model)
+    return Options(
+        arguments=(*model, "--host", place.host, "--port", str(place.port), "--enable-metrics")
+    )
+
+
+def batch_tokens(value: int, settings: Settings) -> Options:
+    """A chunk of the prompt is what one step computes; without chunks, the prompts together."""
+    whole = settings.chunked_prefill is False
+    name = "--max-prefill-tokens" if whole else "--chunked-prefill-size"
+    return Options(arguments=(name, str(value)))
+
+
+def chunked_prefill(value: bool, settings: Settings) -> Options:
+    """On by default; its size is ``batch_tokens``."""
+    return Options(arguments=() if value else ("--chunked-prefill-size", "-1"))
+
+
+def cuda_graphs(value: bool | int, settings: Settings) -> Options:
+    """Graphs of decode steps; a number is the largest batch captured."""
+    if value is False:
+        return Options(arguments=("--disable-decode-cuda-graph", "--disable-prefill-cuda-graph"))
+    if value is True:
+        return Options()
+    return Options(arguments=("--cuda-graph-max-bs-decode", str(value)))
+
+
+def speculative(value: Speculative, settings: Settings) -> Options:
+    """A chain: as many steps as tokens are guessed, and one more to check."""
+    chain = ("--speculative-num-steps", str(value.tokens), "--speculative-eagle-topk", "1")
+    checked = ("--speculative-num-draft-tokens", str(value.tokens + 1))
+    chosen = {
+        "mtp": ("--speculative-algorithm", "NEXTN", *chain, *checked),
+        "ngram": (
+            *("--speculative-algorithm", "NGRAM"),
+            *("--speculative-num-draft-tokens", str(value.tokens)),
+        ),
+        "draft": (
+            *("--speculative-algorithm", "STANDALONE"),
+            *("--speculative-draft-model-path", value.model or ""),
+            *(*chain, *checked),
+        ),
+    }[value.method]
+    return Options(arguments=chosen)
+
 
 ENGINE = Engine(
     name="sglang",
     summary="SGLang's OpenAI server",
-    home=None,
-    dialect=Dialect(extra={"ignore_eos": True}),
-    probes=Probes(ready="/ready"),
+    home=Home(
+        program="sglang",
+        subcommand=("serve",),
+        within=("-m", "sglang.launch_server"),
+        packages=lambda version: [f"sglang=={version}"],
+        image="lmsysorg/sglang:v{version}",
+    ),
+    formats=("safetensors",),
+    base=base,
+    knobs={
+        "slots": option("--max-running-requests"),
+        "max_len": option("--context-length"),
+        "kv_cache_dtype": option("--kv-cache-dtype"),
+        "memory_fraction": option("--mem-fraction-static"),
+        "batch_tokens": batch_tokens,
+        "prefix_cache": switch(on="", off="--disable-radix-cache"),
+        "chunked_prefill": chunked_prefill,
+        "text_only": switch(on="--language-model-only"),
+        "cuda_graphs": cuda_graphs,
+        "state_dtype": option("--mamba-ssm-dtype"),
+        "speculative": speculative,
+        "tensor_parallel": option("--tp-size"),
+    },
+    cannot={
+        "kv_memory": "its pool is sized by memory_fraction, or in tokens by --max-total-tokens",
+        "threads": "it computes on cards",
+    },
+    caches={
+        "SGLANG_CACHE_DIR": "sglang",
+        "TRITON_CACHE_DIR": "triton",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+        "CUDA_CACHE_PATH": "cuda",
+    },
+    dialect=Dialect(
+        tokenizer=Tokenizer(
+            path="/tokenize", text_field="prompt", extra={"add_special_tokens": False}
+        ),
+        extra={"ignore_eos": True},
+    ),
+    probes=Probes(ready="/ready", version=("/server_info", "version")),
     gauges=Gauges(
         names={
             "sglang:num_running_reqs": "running",

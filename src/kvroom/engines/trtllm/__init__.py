@@ -1,55 +1,102 @@
-"""TensorRT-LLM's PyTorch backend: planned and attached to; kvroom does not start it yet."""
+"""TensorRT-LLM's PyTorch backend: ``trtllm-serve``, set by a config file."""
 
-from kvroom.engine import Dialect, Engine, LogReader, Probes
+from typing import Any
+
+from kvroom.dialect import Dialect
+from kvroom.engine import Engine, Home, Known, Place, Probes
+from kvroom.engines.trtllm.log import read_log
 from kvroom.engines.trtllm.room import plan, share
+from kvroom.options import Options, key
+from kvroom.settings import Settings, Speculative
 
-# Wordings of 0.8 to 1.3.0rc29. Sizing lines come twice, for the dry run and for good; "Allocated"
-# counts the slots of recurrent states as blocks of tokens.
-read_log = LogReader(
-    r"TensorRT-LLM version: (?P<version>\S+)",
-    r"max_seq_len=(?P<max_len>\d+), max_num_requests=\d+, max_num_tokens=(?P<batch_tokens>\d+), "
-    r"max_batch_size=(?P<slots>\d+)",
-    r"Use (?P<weights_bytes__GB>[\d.]+) GB for model weights",
-    r"Model init total -- (?P<load_s>[\d.]+)s",
-    r"loading (?:model )?weights \(inside torch\).*: (?P<weights_bytes__GiB>[\d.]+) GiB",
-    r"dynamically allocated during inference.*: (?P<activation_bytes__GiB>[\d.]+) GiB",
-    r"Peak memory during memory usage profiling.*?: (?P<peak_bytes__GiB>[\d.]+) GiB",
-    r"available KV cache memory when calculating max tokens: (?P<available_bytes__GiB>[\d.]+) GiB",
-    r"fraction is set (?P<memory_fraction>[\d.]+\d)",
-    r"(?:kv size per token is|kv size is) (?P<kv_bytes_per_token>\d+)"
-    r"(?: bytes/token(?: \+ (?P<kv_fixed_bytes>\d+) bytes fixed cost)?)?",
-    r"device total memory (?P<card_bytes__GiB>[\d.]+) GiB",
-    r"(?:temporary kv cache memory during profiling|tmp kv_mem) "
-    r"(?P<temporary_kv_bytes__GiB>[\d.]+)",
-    r"total: (?P<card_bytes__GiB>[\d.]+) GiB, available: (?P<available_bytes__GiB>[\d.]+) GiB",
-    r"umber of tokens per block: (?P<kv_block_tokens>\d+)",
-    r"tokens per block=(?P<kv_block_tokens>\d+), primary blocks=(?P<kv_blocks>\d+)",
-    r"Max KV cache blocks per sequence: (?P<blocks_per_sequence>\d+)",
-    r"Number of blocks in KV cache primary pool: (?P<kv_blocks>\d+)",
-    r"Allocate (?P<kv_bytes>\d+) bytes for k/v cache",
-    r"Using (?P<kv_tokens>\d+) tokens in paged KV cache",
-    r"Allocated (?P<kv_bytes__GiB>[\d.]+) GiB for max tokens in paged KV cache "
-    r"\((?P<kv_allocated_tokens>\d+)\)",
-    r"Adjusted max_seq_len to (?P<max_len>\d+)",
-    r"maxInputLen: (?P<max_prompt_tokens>\d+)",
-    r"attn_backend='(?P<attention_backend>\w+)'",
-    r"Selected hybrid KV cache manager: (?P<kv_cache_manager>\w+)",
-    r"Creating CUDA graph instances for (?P<graph_sizes>\d+) batch sizes",
-    r"Building JIT module (?P<jit_module>[\w.-]+)",
-    r"Loading JIT ops: (?P<jit_module>\S+)",
-    r"num_scheduled_requests[ =:]+(?P<running>\d+)",
-    r"kv_cache_util = (?P<kv_cache_usage>[\d.]+)",
-    r"(?P<ready>Application startup complete)",
-    r"(?P<error>(?:\w+\.)*\w+(?:Error|Exception): (?!Executor worker returned error).*\S)",
-    r"^(?:\[[^\]]*\] ?)*(?P<error>CUDA out of memory.*\S)",
-    r"(?P<error>Impossible to fit in any sequence in kvCache)",
-    r"(?P<wrapped_error>Executor worker returned error)",
-)  # fmt: skip
+
+def base(place: Place, settings: Settings) -> Options:
+    """Model, address, and a log that shows the sizing lines."""
+    address = ("--host", place.host, "--port", str(place.port))
+    return Options(arguments=(place.model, *address, "--log_level", "info"))
+
+
+def cuda_graphs(value: bool | int, settings: Settings) -> Options:
+    """Padding lets a batch of any size up to the largest use the next larger graph."""
+    if value is False:
+        return Options(config={"cuda_graph_config": None})
+    largest = {} if value is True else {"max_batch_size": value}
+    return Options(config={"cuda_graph_config": {"enable_padding": True, **largest}})
+
+
+def speculative(value: Speculative, settings: Settings) -> Options:
+    """MTP heads, n-grams of the text so far, or a draft model."""
+    chosen: dict[str, Any] = {
+        "mtp": {"decoding_type": "MTP", "num_nextn_predict_layers": value.tokens},
+        "ngram": {"decoding_type": "NGram", "max_draft_len": value.tokens},
+        "draft": {
+            "decoding_type": "Draft_Target",
+            "max_draft_len": value.tokens,
+            "speculative_model": value.model,
+        },
+    }[value.method]
+    return Options(config={"speculative_config": chosen})
+
 
 ENGINE = Engine(
     name="trtllm",
     summary="TensorRT-LLM's PyTorch backend (trtllm-serve)",
-    home=None,
+    home=Home(
+        program="trtllm-serve",
+        subcommand=("serve",),
+        image="nvcr.io/nvidia/tensorrt-llm/release:{version}",
+        config_option="--extra_llm_api_options",  # releases before 1.2 do not know --config
+        names_model=False,
+    ),
+    formats=("safetensors",),
+    base=base,
+    knobs={
+        "slots": key("max_batch_size"),
+        "max_len": key("max_seq_len"),
+        "kv_cache_dtype": key("kv_cache_config.dtype"),
+        "kv_memory": lambda value, settings: key("kv_cache_config.max_gpu_total_bytes")(
+            int(value), settings
+        ),
+        "memory_fraction": key("kv_cache_config.free_gpu_memory_fraction"),
+        "batch_tokens": key("max_num_tokens"),
+        "prefix_cache": key("kv_cache_config.enable_block_reuse"),
+        "chunked_prefill": key("enable_chunked_prefill"),
+        "text_only": key("disable_mm_encoder"),
+        "cuda_graphs": cuda_graphs,
+        "state_dtype": key("kv_cache_config.mamba_ssm_cache_dtype"),
+        "speculative": speculative,
+        "tensor_parallel": key("tensor_parallel_size"),
+    },
+    cannot={"threads": "it computes on cards"},
+    known=(
+        Known(
+            option="disable_mm_encoder",
+            value=True,
+            versions=("1.3.0rc29",),
+            error="AttributeError: 'NoneType' object has no attribute 'load_weights'",
+            cause="the option takes the vision encoder away, and the weight loader still calls it",
+            remedy="leave it out (text_only: false): the vision encoder then stays loaded and "
+            "costs its memory, until a release loads the weights without it",
+            source="Qwen3.8-27B-NVFP4 on 1.3.0rc29; loader changes in TensorRT-LLM #18387",
+        ),
+    ),
+    twins={
+        "--max_batch_size": "max_batch_size",
+        "--max_num_tokens": "max_num_tokens",
+        "--max_seq_len": "max_seq_len",
+        "--tensor_parallel_size": "tensor_parallel_size",
+        "--tp_size": "tensor_parallel_size",
+        "--free_gpu_memory_fraction": "kv_cache_config.free_gpu_memory_fraction",
+        "--kv_cache_free_gpu_memory_fraction": "kv_cache_config.free_gpu_memory_fraction",
+        "--kv_cache_dtype": "kv_cache_config.dtype",
+        "--enable_chunked_prefill": "enable_chunked_prefill",
+    },
+    caches={
+        "TRITON_CACHE_DIR": "triton",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+        "CUDA_CACHE_PATH": "cuda",
+    },
     dialect=Dialect(extra={"ignore_eos": True}),
     probes=Probes(version=("/version", "version")),
     ready_line=r"Application startup complete",

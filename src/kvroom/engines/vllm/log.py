@@ -5,12 +5,25 @@ platforms/interface.py, v1/metrics/loggers.py. "KV cache size" was two lines bef
 "GPU" on every device before 0.30.
 """
 
-from kvroom.engine import LogReader
+from kvroom.log_reader import LogReader
 
 read_log = LogReader(
     # what was asked for
     r"\bversion (?P<version>\d+\.\d+\.\d\S*)\s*$",
     r"Initializing an? (?:V1 )?LLM engine \(v(?P<version>[^)\s]+)\)",
+    r"LLM engine \(.*, dtype=torch\.(?P<dtype>\w+)",
+    r"LLM engine \(.* max_seq_len=(?P<max_len>\d+)",
+    r"LLM engine \(.* tensor_parallel_size=(?P<tensor_parallel>\d+)",
+    r"LLM engine \(.*[ (]speculative_config=(?P<speculative>None|SpeculativeConfig\([^)]*\))",
+    r"LLM engine \(.* kv_cache_dtype=(?P<kv_cache_dtype>\w+)",
+    r"LLM engine \(.* enable_prefix_caching=(?P<prefix_cache>True|False)",
+    r"LLM engine \(.* enable_chunked_prefill=(?P<chunked_prefill>True|False)",
+    r"LLM engine \(.*cudagraph_mode': <CUDAGraphMode\.(?P<cuda_graphs>\w+)",
+    r"non-default args: .*'max_num_seqs': (?P<slots>\d+)",
+    r"non-default args: .*'max_num_batched_tokens': (?P<batch_tokens>\d+)",
+    r"non-default args: .*'gpu_memory_utilization': (?P<memory_fraction>[\d.]+)",
+    r"non-default args: .*'language_model_only': (?P<text_only>True|False)",
+    r"non-default args: .*'mamba_ssm_cache_dtype': '(?P<state_dtype>\w+)'",
     r"Resolved architecture: (?P<architecture>\w+)",
     r"Using max model len (?P<max_len>\d+)",
     r"Auto-fit max_model_len: reduced from \d+ to (?P<max_len>\d+)",
