@@ -108,10 +108,10 @@ def write_matchup(tmp_path: Path, stub_program: Path) -> Callable[..., Path]:
         lines += [f"{key}: {value}" for key, value in changes.items()]
         lines.append("contenders:")
         for name, mode in modes.items():
-            flags = ["--mode", mode, "--token-s", "0.002"]
+            env = {"STUB_MODE": mode}
             lines.append(
                 f"  - {{name: {name}, engine: llamacpp, provide: {{path: {stub_program}}}, "
-                f"settings: {{slots: 4, max_len: 512}}, flags: {flags}}}"
+                f"settings: {{slots: 4, max_len: 512}}, env: {env}}}"
             )
         path = tmp_path / "matchup.yaml"
         path.write_text("\n".join(lines) + "\n")

@@ -35,8 +35,10 @@ MODES = (
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--mode", choices=MODES, default="well")
-    parser.add_argument("--token-s", type=float, default=0.002)
+    parser.set_defaults(
+        mode=os.environ.get("STUB_MODE", "well"),
+        token_s=float(os.environ.get("STUB_TOKEN_S", "0.002")),
+    )
     return parser.parse_known_args()[0]
 
 
@@ -148,7 +150,7 @@ def main() -> None:
     if given.mode == "dies at start":
         sys.exit("RuntimeError: there is no such device")
     if given.mode == "refuses a flag":
-        sys.exit("error: invalid argument: --mode")
+        sys.exit("error: invalid argument: STUB_MODE")
     if given.mode == "ignores term":
         import signal
 

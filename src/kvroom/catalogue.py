@@ -1,8 +1,9 @@
 """What options an engine knows, by version, and what is wrong with those that are asked for.
 
 The lists are data beside each adapter (``options.json``), read from the engines themselves. An
-option that is not in the list of the version that runs is refused, with the nearest right one. Of a
-version that has no list it is only doubted: the option may be newer than our newest list.
+option that is not in the list of the version that runs is refused, with the nearest right one. Where
+the version is not known before the start, only what looks like a slip is refused; of a version that
+has no list even that is only doubted, since the option may be newer than our newest list.
 """
 
 import difflib
@@ -19,8 +20,9 @@ from kvroom import engines
 from kvroom.engine import Engine, Known
 from kvroom.options import Options, flat
 
-NEAR = 0.6
-"""How alike two spellings must be, from 0 to 1, for one to be suggested for the other."""
+NEAR, MISSPELT = 0.6, 0.85
+"""How alike two spellings must be, from 0 to 1, for one to be suggested for the other, and to be
+taken for a slip of it."""
 _PINNED = re.compile(r"\s*([A-Za-z0-9._-]+)\s*==\s*([^\s;,]+)")
 _NUMBER = re.compile(r"-\d")
 SHOWN_CHOICES = 12
@@ -45,6 +47,8 @@ class Catalogue(msgspec.Struct, frozen=True):
     source: str
     versions: dict[str, dict[str, Option]]
     """Oldest first."""
+    complete: bool = True
+    """Whether the list has them all; where not, only a misspelt option is refused."""
     abbreviates: bool = False
     """Whether its parser takes the beginning of an option for the whole."""
     underscores: bool = False
@@ -104,7 +108,7 @@ def complaints(engine: Engine, version: str | None, options: Options) -> list[Co
     if listed is None:
         return found
     release, exact = listed.nearest(version)
-    check = _Check(engine.name, release, exact, listed)
+    check = _Check(engine.name, release, exact, listed, whole=listed.complete and bool(version))
     return found + [one for name, value in asked if (one := check(name, value))]
 
 
@@ -141,8 +145,11 @@ def _failing(engine: str, one: Known, version: str | None) -> Complaint:
 class _Check:
     """Names and values held against one list."""
 
-    def __init__(self, engine: str, release: str, exact: bool, listed: Catalogue) -> None:
+    def __init__(
+        self, engine: str, release: str, exact: bool, listed: Catalogue, *, whole: bool
+    ) -> None:
         self.engine, self.release, self.exact, self.listed = engine, release, exact, listed
+        self.whole = whole
         self.options = listed.versions[release]
         self.names = {n: o for name, o in self.options.items() for n in (name, *o.aliases)}
         self.by_variables = all(name.isupper() for name in self.names)
@@ -198,11 +205,14 @@ class _Check:
         alike = [n for n in self.names if n.startswith("-") == name.startswith("-")]
         near = difflib.get_close_matches(name, alike, n=1, cutoff=NEAR)
         what = f"{self.engine} {self.release} has no option {name!r}"
-        suggestion = f"did you mean {near[0]!r}?" if near else "kvroom engines lists them"
+        hint = f"did you mean {near[0]!r}?" if near else f"kvroom engines {self.engine} lists them"
+        slip = bool(difflib.get_close_matches(name, alike, n=1, cutoff=MISSPELT))
+        if self.exact and (slip or self.whole):
+            return Complaint(what=what, hint=hint, fatal=True)
         if self.exact:
-            return Complaint(what=what, hint=suggestion, fatal=True)
-        doubt = f"{what}, the nearest version whose options are known"
-        return Complaint(what=doubt, hint=suggestion)
+            return Complaint(what=f"{what} that is known here", hint=hint)
+        doubt = f"{what}, which is the nearest version whose options are known"
+        return Complaint(what=doubt, hint=hint)
 
     def not_a_choice(self, name: str, value: Any, option: Option) -> Complaint:
         words = [str(choice) for choice in option.choices]
@@ -223,6 +233,7 @@ def _common(first: str, second: str) -> int:
 
 
 def defaults(engine: str, version: str | None) -> Mapping[str, Option]:
-    """The options of the nearest listed version, by name; empty where there is no list."""
+    """The options of the nearest listed version by each spelling; empty where there is no list."""
     listed = catalogue(engine)
-    return listed.versions[listed.nearest(version)[0]] if listed else {}
+    options = listed.versions[listed.nearest(version)[0]] if listed else {}
+    return {spelt: one for name, one in options.items() for spelt in (name, *one.aliases)}

@@ -141,7 +141,8 @@ class Engine:
     read_log: Callable[[Iterable[LogLine], str], Iterator[Fact]] = lambda lines, file: iter(())
     """Log lines and the name of their file -> what the engine said of itself."""
     effective: Mapping[str, str] = field(default_factory=dict)
-    """A setting -> the fact that tells its value, where the two are not called alike."""
+    """A setting -> the fact that tells its value, where the two are not called alike; with ``!``
+    before it, the fact tells the contrary."""
     log_marks: tuple[str, ...] = ()
     """Words of which at least one stands in every line of its real logs that ``read_log`` knows: of
     a large log only lines with one of them are tried."""

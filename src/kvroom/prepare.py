@@ -1,5 +1,6 @@
 """From a contender of the matchup to what would be started, checked before anything is."""
 
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from kvroom.provide.model import check_model, known_architecture, model_of
 from kvroom.settings import Settings
 
 SERVERS = Path(servers.__file__).parent
+_TAG = re.compile(r":v?(\d+\.\d+[\w.]*)$")
 SERVED_MODEL = "model"
 """The name launched engines serve the model under."""
 
@@ -192,7 +194,8 @@ def _version(prepared: Prepared) -> str | None:
         return version_of(prepared.engine, provide.pip)
     if provide.env is not None:
         return installed_version(given_python(provide.env, prepared.base), prepared.engine.name)
-    return None
+    tag = _TAG.search(provide.image or "")
+    return tag[1] if tag else None
 
 
 def _check_attached(contender: Contender) -> None:

@@ -1,15 +1,17 @@
 """Everything measured and logged about one contender of a run."""
 
 import itertools
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from kvroom import engines
 from kvroom.analyse.audit import void_reason
+from kvroom.analyse.begin import Begin, begin
+from kvroom.analyse.effective import Effective, effective
 from kvroom.analyse.live import Live, Window, live
 from kvroom.analyse.metrics import LevelMetrics, RoundMetrics, level_metrics, round_metrics
 from kvroom.analyse.phases import Phase, phases
-from kvroom.log_reader import last
 from kvroom.matchup import Contender
 from kvroom.records import Fact, Sample
 from kvroom.store import Ending, Round, Run, Start
@@ -26,7 +28,18 @@ HEADLINES = (
     "ready",
     "error",
 )
-"""Facts a report shows; the others are read again from the log whenever they are needed."""
+"""Facts that a report tells of every engine; of others it shows what it needs."""
+
+
+class StartTold(msgspec.Struct, frozen=True, kw_only=True):
+    """One start: how long it took, and where the time went."""
+
+    kind: str
+    """``first``, ``warm``, or nothing where it was not made on purpose."""
+    ready_s: float
+    phases: list[Phase]
+    begin: Begin | None
+    """The first requests after it."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,8 +55,10 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     levels: list[LevelMetrics]
     voids: dict[int, str]
     """Levels whose rounds cannot be believed, and why."""
-    phases: list[Phase] = []
-    """Where the time of the last start went."""
+    settings: dict[str, Effective] = {}
+    """Which were in effect, as far as anybody says."""
+    starts: list[StartTold] = []
+    """Every start that got ready, in order; the last is the one that was measured."""
     live: dict[int, Live] = {}
     """By level, what the engine's own gauges and its processes showed meanwhile."""
 
@@ -63,30 +78,38 @@ def measured(run: Run) -> list[Measured]:
 
 
 def _measured(run: Run, contender: Contender) -> Measured:
-    stored = run.rounds(contender.name)
+    stored, said = run.rounds(contender.name), facts(run, contender)
+    start = run.start(contender.name)
+    version = start.version if start else None
     rounds = [round_metrics(one) for one in stored]
     by_level = itertools.groupby(rounds, key=lambda one: one.concurrency)
     grouped = {concurrency: list(group) for concurrency, group in by_level}
     return Measured(
         contender=contender,
         state=_state(run, contender.name, len(rounds)),
-        start=run.start(contender.name),
+        start=start,
         ending=run.ending(contender.name),
-        facts=facts(run, contender),
+        facts=said,
+        settings=effective(contender, run.matchup.settings_of(contender), said, version),
         levels=[level_metrics(group) for group in grouped.values()],
         voids={level: why for level, group in grouped.items() if (why := _void(group))},
-        phases=_phases(run, contender),
+        starts=list(_starts(run, contender, stored)),
         live=live(_samples(run, contender), [_window(one) for one in stored]),
     )
 
 
-def _phases(run: Run, contender: Contender) -> list[Phase]:
-    starts, start = run.starts(contender.name), run.start(contender.name)
-    if start is None or start.ready_s is None:
-        return []
-    source = f"{contender.name}/{starts[-1].log.name}"
+def _starts(run: Run, contender: Contender, rounds: Sequence[Round]) -> Iterator[StartTold]:
     ends = engines.engine(contender.engine).phases
-    return phases(run.log_lines(starts[-1]), source, ends, start.ready_s)
+    for files in run.starts(contender.name):
+        start = run.read_start(files)
+        if start.ready_s is not None:
+            source = f"{contender.name}/{files.log.name}"
+            yield StartTold(
+                kind=start.kind,
+                ready_s=start.ready_s,
+                phases=phases(run.log_lines(files), source, ends, start.ready_s),
+                begin=begin(run.warmup(files), rounds),
+            )
 
 
 def _samples(run: Run, contender: Contender) -> list[Sample]:
@@ -116,12 +139,12 @@ def _state(run: Run, name: str, rounds: int) -> str:
 
 
 def facts(run: Run, contender: Contender) -> dict[str, Fact]:
-    """The headline facts of the contender's last launch, read from its log now."""
+    """The last fact of each name of the contender's last launch, read from its log now."""
     starts = run.starts(contender.name)
     if not starts:
         return {}
     files = starts[-1]
     source = f"{contender.name}/{files.log.name}"
     engine = engines.engine(contender.engine)
-    read = list(engine.read_log(run.log_lines(files, engine.log_marks), source))
-    return {name: fact for name in HEADLINES if (fact := last(read, name))}
+    lines = run.log_lines(files, engine.log_marks)
+    return {fact.name: fact for fact in engine.read_log(lines, source)}

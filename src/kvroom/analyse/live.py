@@ -1,10 +1,11 @@
 """What an engine said of itself and took while a level ran: its own gauges beside our client."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from kvroom.records import Sample
+from kvroom.units import NS_PER_S
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -13,6 +14,16 @@ class Window(msgspec.Struct, frozen=True):
     concurrency: int
     start_ns: int
     end_ns: int
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine's gauges showed at one moment; None where it does not tell."""
+
+    at_s: float
+    """Since the first round of the level was released, the time between rounds left out."""
+    running: float | None
+    waiting: float | None
+    kv_cache_usage: float | None
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +37,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     """How often requests were pushed out."""
     memory_bytes_max: int | None
     device_memory_bytes_max: int | None
+    series: list[Moment]
 
 
 def live(samples: Sequence[Sample], windows: Iterable[Window]) -> dict[int, Live]:
@@ -48,7 +60,23 @@ def _level(samples: Sequence[Sample], windows: Sequence[Window]) -> Live:
         preempted=_risen(samples, windows, "preempted"),
         memory_bytes_max=max((s.memory_bytes for s in within if s.memory_bytes), default=None),
         device_memory_bytes_max=max(devices, default=None),
+        series=list(_series(samples, windows)),
     )
+
+
+def _series(samples: Sequence[Sample], windows: Sequence[Window]) -> Iterator[Moment]:
+    """The moments of the rounds, one round after the other."""
+    before_ns = 0
+    for window in windows:
+        for sample in samples:
+            if window.start_ns <= sample.at_ns <= window.end_ns and sample.gauges:
+                yield Moment(
+                    at_s=round((before_ns + sample.at_ns - window.start_ns) / NS_PER_S, 3),
+                    running=sample.gauges.get("running"),
+                    waiting=sample.gauges.get("waiting"),
+                    kv_cache_usage=sample.gauges.get("kv_cache_usage"),
+                )
+        before_ns += window.end_ns - window.start_ns
 
 
 def _most(samples: Sequence[Sample], name: str) -> float | None:

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from kvroom.analyse.compare import rank, verdict
-from kvroom.analyse.contender import Measured, measured
+from kvroom.analyse.contender import HEADLINES, Measured, StartTold, measured
+from kvroom.analyse.effective import compared
 from kvroom.analyse.metrics import LevelMetrics
 from kvroom.analyse.noise import noise
 from kvroom.store import Run
@@ -30,6 +31,7 @@ def data(run: Run) -> dict[str, Any]:
         "verdict": verdict(contenders, levels),
         "noise": floor,
         "ranking": [rank(contenders, level, floor) for level in levels],
+        "settings": compared(contenders),
         "contenders": [_contender(one) for one in contenders],
     }
     plain = msgspec.to_builtins(value)
@@ -48,18 +50,31 @@ def _contender(one: Measured) -> dict[str, Any]:
         "last_lines": ending.last_lines if ending else [],
         "warnings": ending.warnings if ending else [],
         "time_to_ready_s": start.ready_s if start else None,
-        "start_phases": [
+        "start_phases": _phases(one.starts[-1]) if one.starts else [],
+        "starts": [
             {
-                "name": phase.name,
-                "seconds": phase.seconds,
-                "source": str(phase.source) if phase.source else None,
+                "kind": start.kind,
+                "time_to_ready_s": start.ready_s,
+                "phases": _phases(start),
+                "begin": start.begin,
             }
-            for phase in one.phases
+            for start in one.starts
         ],
         "start": start,
-        "facts": {name: _fact(fact) for name, fact in one.facts.items()},
+        "facts": {name: _fact(one.facts[name]) for name in HEADLINES if name in one.facts},
         "levels": [_level(level, one) for level in one.levels],
     }
+
+
+def _phases(start: StartTold) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": phase.name,
+            "seconds": phase.seconds,
+            "source": str(phase.source) if phase.source else None,
+        }
+        for phase in start.phases
+    ]
 
 
 def _fact(fact: Any) -> dict[str, Any]:

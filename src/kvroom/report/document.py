@@ -4,6 +4,7 @@ import msgspec
 
 from kvroom.analyse.compare import verdict
 from kvroom.analyse.contender import Measured, measured
+from kvroom.report.course import over_time, settings, starts
 from kvroom.report.notes import notes
 from kvroom.report.table import Table, overview, pressure
 from kvroom.store import Run
@@ -35,10 +36,15 @@ def document(run: Run) -> Document:
     """The report of a run."""
     contenders = measured(run)
     levels = run.matchup.workload.concurrency
+    courses = (over_time(contenders, max(levels)), starts(contenders), settings(contenders))
     return Document(
         title=run.info.name,
         verdict=verdict(contenders, levels),
-        tables=[overview(contenders, levels), pressure(contenders, max(levels))],
+        tables=[
+            overview(contenders, levels),
+            pressure(contenders, max(levels)),
+            *filter(None, courses),
+        ],
         failures=[failure for one in contenders for failure in _failures(run, one)],
         notes=notes(run, contenders),
         run_path=str(run.path),

@@ -49,8 +49,14 @@ def show(name: str | None, release: str | None, out: Console) -> None:
 
 def _all() -> Table:
     rows = [[Cell(text) for text in _row(engines.engine(name))] for name in engines.names()]
-    columns = [("engine", ""), ("on the PATH", ""), ("wheel", ""), ("image", ""), ("options", "of")]
-    return Table(title="Engines", columns=columns, rows=rows)
+    columns = [
+        ("engine", ""),
+        ("on the PATH", ""),
+        ("wheel", ""),
+        ("image", ""),
+        ("options of", ""),
+    ]
+    return Table(title="Engines", columns=columns, rows=rows, words=True)
 
 
 def _row(engine: Engine) -> list[str]:
@@ -66,7 +72,7 @@ def _settings(engine: Engine, release: str | None) -> Table:
     rows = [[Cell(text) for text in _setting(one, known)] for one in spellings(engine)]
     rows += [[Cell(name), Cell("cannot"), Cell(why)] for name, why in engine.cannot.items()]
     columns = [("setting", ""), ("its own option", ""), ("default, or why not", "")]
-    return Table(title="Settings", columns=columns, rows=rows)
+    return Table(title="Settings", columns=columns, rows=rows, words=True)
 
 
 def _setting(one: Spelling, known: Mapping[str, Option]) -> list[str]:
@@ -87,6 +93,7 @@ def _options(engine: Engine, release: str | None) -> Table:
         title=f"Options of {engine.name} {version}{doubt}",
         columns=[("option", ""), ("default", ""), ("", "")],
         rows=rows,
+        words=True,
     )
 
 
@@ -136,9 +143,9 @@ def data(name: str | None, release: str | None) -> Any:
     """The same as plain values, for ``--json``."""
     if name is None:
         return [_engine_data(engines.engine(one), None) for one in engines.names()]
-    return _engine_data(engines.engine(name), release) | {
-        "options": msgspec.to_builtins(defaults(name, release))
-    }
+    listed = catalogue(name)
+    options = listed.versions[listed.nearest(release)[0]] if listed else {}
+    return _engine_data(engines.engine(name), release) | {"options": msgspec.to_builtins(options)}
 
 
 def _engine_data(engine: Engine, release: str | None) -> dict[str, Any]:

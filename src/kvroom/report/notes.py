@@ -1,6 +1,6 @@
 """What the numbers mean, where they come from, and what they do not tell."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kvroom.analyse.contender import Measured
 from kvroom.analyse.noise import BETWEEN_STARTS, noise
@@ -20,7 +20,7 @@ def notes(run: Run, contenders: Sequence[Measured]) -> list[str]:
         _load(run, contenders),
         *_rooms(started),
         _live(run, started),
-        *_starts(started),
+        *_begins(started),
         *_once(text for one in started for text in _remarks(one)),
         _client(contenders),
         _machine(run),
@@ -72,15 +72,25 @@ def _rooms(started: Sequence[Measured]) -> list[str]:
     return [f"KV room in tokens, as logged: {'; '.join(rooms)}."] if rooms else []
 
 
-def _starts(started: Sequence[Measured]) -> list[str]:
-    """Where the time of each start went; parts under a hundredth of it are not named."""
-    told = []
+def _begins(started: Sequence[Measured]) -> Iterator[str]:
+    """What the first requests after a start met, and what filled caches spared it."""
+    told = [
+        f"{one.contender.name} {begin.first_token_ms:,.0f} ms"
+        + (f" (later {usual:,.0f})" if (usual := begin.usual_first_token_ms) is not None else "")
+        + (f", {begin.slow_s:.1f} s until its speed was steady" if begin.slow_s else "")
+        for one in started
+        if one.starts and (begin := one.starts[-1].begin)
+    ]
+    if told:
+        yield f"First token of the first request after the start: {'; '.join(told)}."
     for one in started:
-        whole = sum(phase.seconds for phase in one.phases)
-        parts = [f"{p.name} {p.seconds:.1f}" for p in one.phases if p.seconds >= whole / 100]
-        if len(parts) > 1:
-            told.append(f"{one.contender.name} {whole:.1f} s: {', '.join(parts)}")
-    return [f"Starts, in seconds to the end of each phase: {'; '.join(told)}."] if told else []
+        kinds = {start.kind: start.ready_s for start in one.starts}
+        if "first" in kinds and "warm" in kinds:
+            first, warm = kinds["first"], kinds["warm"]
+            yield (
+                f"{one.contender.name} was ready after {first:.1f} s with empty caches and "
+                f"{warm:.1f} s with filled ones: they spare {first - warm:.1f} s."
+            )
 
 
 def _live(run: Run, started: Sequence[Measured]) -> str:
@@ -110,7 +120,9 @@ def _remarks(one: Measured) -> list[str]:
     if start.model_note:
         found.append(f"{one.contender.engine} loaded {start.model_note}.")
     if not start.length_forced:
-        found.append(f"{name}: the output length was not forced.")
+        found.append(f"{name}: the engine cannot be made to write a given number of tokens.")
+    if start.left_out:
+        found.append(f"{name}: asked without {', '.join(start.left_out)}, which it refuses.")
     found += [f"{name}: {warning}." for warning in (one.ending.warnings if one.ending else [])]
     return found
 

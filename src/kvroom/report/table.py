@@ -30,6 +30,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     columns: list[tuple[str, str]]
     rows: list[list[Cell]]
+    words: bool = False
+    """Whether its cells hold words, which begin at the left and may be folded, not figures."""
 
 
 Column = tuple[tuple[str, str], list[Cell]]

@@ -40,13 +40,17 @@ def show(report: Document, out: Console) -> None:
 def rich_table(table: Table) -> RichTable:
     """A table with marks in characters, narrow enough for 80 columns."""
     made = RichTable(title=table.title, title_justify="left", title_style="bold")
-    made.box, made.padding = box.SIMPLE_HEAD, (0, 0)
+    made.box, made.padding = box.SIMPLE_HEAD, (0, 1 if table.words else 0)
     longest = max((len(row[0].text) for row in table.rows), default=0)
     made.add_column(table.columns[0][0], overflow="fold", min_width=min(longest, NAME_WIDTH))
     marked = [any(row[n].mark for row in table.rows) for n in range(len(table.columns))]
     for number, (first, second) in enumerate(table.columns[1:], start=1):
         space = MARKS[""] if marked[number] else ""
-        made.add_column(f"{first}{space}\n{second}{space}", justify="right", no_wrap=True)
+        head = f"{first}{space}\n{second}{space}" if any(s for _, s in table.columns) else first
+        if table.words:
+            made.add_column(head, overflow="fold")
+        else:
+            made.add_column(head, justify="right", no_wrap=True)
     for name, *cells in table.rows:
         texts = (_cell(cell, marks) for cell, marks in zip(cells, marked[1:], strict=True))
         made.add_row(clean(name.text), *texts)

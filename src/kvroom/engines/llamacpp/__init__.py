@@ -46,10 +46,13 @@ def cuda_graphs(value: bool | int, settings: Settings) -> Options:
 
 def speculative(value: Speculative, settings: Settings) -> Options:
     """The model's own head, n-grams of the text so far, or a draft model."""
-    kinds = {"mtp": "draft-mtp", "ngram": "ngram-simple", "draft": "draft-simple"}
+    kind, limit = {
+        "mtp": ("draft-mtp", "--spec-draft-n-max"),
+        "ngram": ("ngram-simple", "--spec-ngram-simple-size-m"),
+        "draft": ("draft-simple", "--spec-draft-n-max"),
+    }[value.method]
     draft = ("--spec-draft-model", value.model) if value.model else ()
-    limit = ("--spec-draft-n-max", str(value.tokens))
-    return Options(arguments=("--spec-type", kinds[value.method], *draft, *limit))
+    return Options(arguments=("--spec-type", kind, *draft, limit, str(value.tokens)))
 
 
 _read = LogReader(
@@ -99,7 +102,7 @@ ENGINE = Engine(
         "--fit-target keeps memory free",
         "chunked_prefill": "prompts are always computed in pieces of batch_tokens",
         "state_dtype": "recurrent states are always float32",
-        "tensor_parallel": "cards are shared by --split-mode and --tensor-split",
+        "tensor_parallel": "--split-mode tensor shares layers among all cards that it sees",
     },
     caches={"CUDA_CACHE_PATH": "cuda"},
     effective={"max_len": "slot_tokens"},

@@ -93,6 +93,7 @@ ENGINE = Engine(
         "FLASHINFER_WORKSPACE_BASE": "flashinfer",
         "CUDA_CACHE_PATH": "cuda",
     },
+    effective={"prefix_cache": "!prefix_cache_off", "batch_tokens": "chunk_tokens"},
     dialect=Dialect(
         tokenizer=Tokenizer(
             path="/tokenize", text_field="prompt", extra={"add_special_tokens": False}
