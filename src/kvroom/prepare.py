@@ -26,6 +26,8 @@ SERVERS = Path(servers.__file__).parent
 _TAG = re.compile(r":v?(\d+\.\d+[\w.]*)$")
 SERVED_MODEL = "model"
 """The name launched engines serve the model under."""
+SOME_PORT = 65_536
+"""No port at all: it stands for one that is chosen when the engine starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ class Prepared:
         options = self.options(self.somewhere())
         named = [f"{name}={value}" for name, value in options.env.items()]
         words = [*named, *self.program("python"), *options.arguments]
-        command = " ".join("PORT" if word == "0" else word for word in words)
+        command = " ".join(words).replace(str(SOME_PORT), "PORT")
         origin = self._origin_shown()
         config = f"\n  CONFIG: {msgspec.json.encode(options.config).decode()}"
         return f"{origin}{command}{config if options.config else ''}"
@@ -87,7 +89,7 @@ class Prepared:
         """A place as good as any, for showing and checking what would be started."""
         model = self.model
         name = (model.path or model.hub or model.file or "MODEL") if model else "MODEL"
-        port = self.contender.port or 0
+        port = self.contender.port or SOME_PORT
         return Place(
             model=name, served_model=SERVED_MODEL, host=LOOPBACK, port=port, config="CONFIG",
             files="RUN",

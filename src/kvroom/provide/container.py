@@ -13,6 +13,7 @@ from kvroom.matchup import Provide
 from kvroom.provide.cache import Say
 
 RUNTIMES = ("docker", "podman")
+CATATONIT = ("catatonit", "/usr/libexec/podman/catatonit", "/usr/lib/podman/catatonit")
 ANSWER_S = 30.0
 SHOWN = 160
 ANYWHERE = "0.0.0.0"
@@ -27,6 +28,12 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """What the image is, whatever its tag says later."""
     gpus: str
+
+    @property
+    def has_init(self) -> bool:
+        """Whether a small first process can be put before the engine: docker brings one, podman
+        needs catatonit. Without it an engine that ignores TERM is killed after a while."""
+        return not self.is_podman or any(map(shutil.which, CATATONIT))
 
     @property
     def is_podman(self) -> bool:
@@ -112,7 +119,7 @@ def run_words(
     entry, *rest = program
     return [
         *(container.runtime, "run", "--rm", "--name", name),
-        *(() if container.is_podman else ("--init",)),
+        *(("--init",) if container.has_init else ()),
         *("--publish", f"127.0.0.1:{port}:{port}", "--ipc", "host"),
         *_gpu_words(container),
         *(f"--volume={path}:{path}:{mode}" for path, mode in mounts.items()),
@@ -133,7 +140,8 @@ def _gpu_words(container: Container) -> tuple[str, ...]:
 
 def remove_words(container: Container, name: str) -> list[str]:
     """The words that remove a container whether it runs or not."""
-    return [container.runtime, "rm", "--force", name]
+    at_once = ("--time", "0") if container.is_podman else ()
+    return [container.runtime, "rm", "--force", *at_once, name]
 
 
 def process_of(container: Container, name: str) -> int | None:
