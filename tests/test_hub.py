@@ -44,6 +44,8 @@ class Hub(ThreadingHTTPServer):
         """What to claim as a file's size."""
         self.delay_s = 0.0
         self.drip_s = 0.0
+        self.cut_after: int | None = None
+        """Bytes of a file after which the connection is closed, once."""
         self.ranges = True
 
     @property
@@ -80,8 +82,9 @@ class Answer(BaseHTTPRequestHandler):
         if "api" in self.server.statuses:
             self.refuse(*self.server.statuses["api"])
             return
-        files = sorted(path.name for path in self.server.folder.iterdir())
-        told = {"id": MODEL, "sha": COMMIT, "siblings": [{"rfilename": name} for name in files]}
+        paths = sorted(self.server.folder.iterdir())
+        files = [{"rfilename": path.name, "size": path.stat().st_size} for path in paths]
+        told = {"id": MODEL, "sha": COMMIT, "siblings": files}
         self.send(200, json.dumps(told).encode(), {"content-type": "application/json"})
 
     def file(self, name: str) -> None:
@@ -94,10 +97,10 @@ class Answer(BaseHTTPRequestHandler):
             return
         size = path.stat().st_size
         headers = {"etag": f'"{size}-{name}"', "x-repo-commit": COMMIT, "accept-ranges": "bytes"}
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("range", ""))
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("range", ""))
         with path.open("rb") as file:
             if asked and self.server.ranges:
-                first, last = int(asked[1]), min(int(asked[2]), size - 1)
+                first, last = int(asked[1]), min(int(asked[2] or size), size - 1)
                 file.seek(first)
                 headers["content-range"] = f"bytes {first}-{last}/{size}"
                 self.send(206, file.read(last - first + 1), headers)
@@ -124,6 +127,10 @@ class Answer(BaseHTTPRequestHandler):
         step = 16 if self.server.drip_s and self.headers.get("range") else 1 << 16
         try:
             for start in range(0, len(body), step):
+                if self.server.cut_after is not None and start >= self.server.cut_after:
+                    self.server.cut_after = None
+                    self.close_connection = True
+                    return
                 self.wfile.write(body[start : start + step])
                 self.server.sent += len(body[start : start + step])
                 if step == 16:

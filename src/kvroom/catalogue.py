@@ -1,9 +1,9 @@
 """What options an engine knows, by version, and what is wrong with those that are asked for.
 
 The lists are data beside each adapter (``options.json``), read from the engines themselves. An
-option that is not in the list of the version that runs is refused, with the nearest right one. Where
-the version is not known before the start, only what looks like a slip is refused; of a version that
-has no list even that is only doubted, since the option may be newer than our newest list.
+option that is not in the list of the version that runs is refused, with the nearest right one.
+Where the version is not known before the start, only what looks like a slip is refused; of a
+version that has no list even that is only doubted: the option may be newer than our newest list.
 """
 
 import difflib

@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from kvroom.errors import InputError
 from kvroom.provide.cache import Say
 from kvroom.units import show_bytes
 
+AT_ONCE = 8
 REPORT_S = 5.0
+MOST_NAMES = 6
 SPARE_BYTES = 256 << 20
 """Left free beside the download."""
 _NEEDED = re.compile(
@@ -69,22 +72,16 @@ def wanted_files(model: str, files: Sequence[File]) -> list[File]:
 
 def wanted_gguf(model: str, files: Sequence[File], name: str | None) -> list[File]:
     """The GGUF file that is named, or the only one, with all its parts if it is split."""
-    found = [f for f in files if f.name.endswith(".gguf")]
-    heads = sorted({_SPLIT.sub("", f.name): f for f in found}.items())
-    if name is not None:
-        heads = [(stem, f) for stem, f in heads if name in (f.name, stem)]
-        parts = [f for f in found if f.name == name or _SPLIT.sub("", f.name) == _stem(name)]
-    else:
-        parts = found
-    if len(heads) != 1 or not parts:
-        some = ", ".join(stem for stem, _ in heads[:6]) or "none"
-        what = f"no file {name!r}" if name else f"{len(heads)} GGUF models"
-        raise InputError(f"{model} has {what} on the hub", f"say which with file: ({some})")
-    return sorted(parts, key=lambda f: f.name)
-
-
-def _stem(name: str) -> str:
-    return _SPLIT.sub("", name)
+    models: dict[str, list[File]] = {}
+    for one in sorted(files, key=lambda f: f.name):
+        if one.name.endswith(".gguf"):
+            models.setdefault(_SPLIT.sub(".gguf", one.name), []).append(one)
+    whole = _SPLIT.sub(".gguf", name) if name is not None else next(iter(models), "")
+    if whole in models and (name is not None or len(models) == 1):
+        return models[whole]
+    what = f"no file {name!r}" if name else f"{len(models)} GGUF models"
+    some = ", ".join(list(models)[:MOST_NAMES]) or "none"
+    raise InputError(f"{model} has {what} on the hub", f"say which with file: ({some})")
 
 
 def check_room(model: str, needed: int, cache: Path) -> None:
@@ -109,10 +106,21 @@ def _downloaded(
     names = [f.name for f in wanted]
     if missing:
         say(f"downloading {model}: {show_bytes(sum(f.size for f in missing))}")
-    blobs = Path(hub.constants.HF_HUB_CACHE, f"models--{model.replace('/', '--')}", "blobs")
-    with _progress(model, sum(f.size for f in missing), blobs, say):
-        return Path(ask(hub, model, hub.snapshot_download, model, revision=commit,
-                        allow_patterns=names))  # fmt: skip
+    blobs = _repository(hub, model) / "blobs"
+    needed = sum(f.size for f in missing)
+    with _progress(model, needed, blobs, say), ThreadPoolExecutor(AT_ONCE) as workers:
+        paths = list(
+            workers.map(
+                lambda name: ask(hub, model, hub.hf_hub_download, model, name, revision=commit),
+                names,
+            )
+        )
+    return Path(paths[0].removesuffix(names[0]))
+
+
+def _repository(hub: Any, model: str) -> Path:
+    """Where the cache keeps a model, as its published layout says."""
+    return Path(hub.constants.HF_HUB_CACHE, f"models--{model.replace('/', '--')}")
 
 
 @contextlib.contextmanager
@@ -151,11 +159,11 @@ def _cached(
     hub: Any, model: str, revision: str | None, gguf: bool, file: str | None, why: Unreachable
 ) -> tuple[Path, str]:
     """What an earlier download left, whole."""
-    try:
-        folder = Path(ask(hub, model, hub.snapshot_download, model, revision=revision,
-                          local_files_only=True))  # fmt: skip
-    except InputError:
-        raise InputError(f"{why}, and {model} is not in the cache", why.hint) from None
+    snapshots = _repository(hub, model) / "snapshots"
+    found = [f for f in snapshots.glob("*") if revision is None or f.name == revision]
+    if not found:
+        raise InputError(f"{why}, and {model} is not in the cache", why.hint)
+    folder = max(found, key=lambda f: f.stat().st_mtime)
     names = [str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()]
     files = [File(name, 0) for name in names]
     if gguf:
