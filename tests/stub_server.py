@@ -29,6 +29,8 @@ MODES = (
     "truncates prompts",  # reports fewer prompt tokens than were sent
     "stops early",  # half of the tokens that were forced
     "counts nothing",  # no usage
+    "refuses a field",  # HTTP 400 for ignore_eos, as some hosted endpoints do
+    "never says done",  # a finish reason, and no [DONE]
 )
 
 
@@ -44,6 +46,25 @@ def arguments() -> argparse.Namespace:
 
 def log(text: str) -> None:
     print(text, flush=True)
+
+
+TEMPLATE_TOKENS = 7
+
+
+def seen(body: dict[str, Any]) -> int:
+    """How many tokens a prompt has: of a text its words, of a chat those of its template too."""
+    if "messages" in body:
+        return TEMPLATE_TOKENS + len(body["messages"][0]["content"].split())
+    prompt = body["prompt"]
+    return len(prompt.split()) if isinstance(prompt, str) else len(prompt)
+
+
+def said(body: dict[str, Any], number: int) -> dict[str, Any]:
+    """A choice with one token; a chat thinks first."""
+    if "messages" not in body:
+        return {"text": f"t{number} ", "finish_reason": None}
+    kind = "reasoning_content" if number < 2 else "content"
+    return {"delta": {kind: f"t{number} "}, "finish_reason": None}
 
 
 class Stub(ThreadingHTTPServer):
@@ -78,7 +99,8 @@ class Handler(BaseHTTPRequestHandler):
         elif self.path == "/health" and self.server.mode == "never ready":
             self.answer(503, {"error": {"message": "Loading model"}})
         else:
-            self.answer(200, {"status": "ok", "build_info": "b4242-stub"})
+            listed = [{"id": "model"}]
+            self.answer(200, {"status": "ok", "build_info": "b4242-stub", "data": listed})
 
     def plain(self, text: str) -> None:
         self.send_response(200)
@@ -92,6 +114,10 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, {"tokens": list(range(100, 100 + len(body["content"].split())))})
         elif self.server.mode == "refuses requests":
             self.answer(500, {"error": {"message": "no room today"}})
+        elif self.server.mode == "refuses a field" and "ignore_eos" in body:
+            self.answer(400, {"error": {"message": "unknown field ignore_eos"}})
+        elif not body.get("stream"):
+            self.answer(200, {"usage": {"prompt_tokens": seen(body), "completion_tokens": 1}})
         else:
             self.complete(body)
 
@@ -101,13 +127,15 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        if "messages" in body:
+            self.event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
         for i in range(asked // 2 if mode == "stops early" else asked):
             time.sleep(self.server.token_s)
             if i == asked // 2:
                 self.misbehave(mode, number)
                 if self.close_connection:
                     return
-            self.event({"choices": [{"text": f"t{i} ", "finish_reason": None}]})
+            self.event({"choices": [said(body, i)]})
         self.end_stream(body, asked // 2 if mode == "stops early" else asked)
 
     def misbehave(self, mode: str, number: int) -> None:
@@ -121,12 +149,13 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = mode in ("errors in streams", "cuts streams")
 
     def end_stream(self, body: dict[str, Any], count: int) -> None:
-        seen = len(body["prompt"]) - (5 if self.server.mode == "truncates prompts" else 0)
+        tokens = seen(body) - (5 if self.server.mode == "truncates prompts" else 0)
         end: dict[str, Any] = {"choices": [{"text": "", "finish_reason": "length"}]}
         if self.server.mode != "counts nothing":
-            end["usage"] = {"prompt_tokens": seen, "completion_tokens": count}
+            end["usage"] = {"prompt_tokens": tokens, "completion_tokens": count}
         self.event(end)
-        self.chunk(b"data: [DONE]\n\n")
+        if self.server.mode != "never says done":
+            self.chunk(b"data: [DONE]\n\n")
         self.wfile.write(b"0\r\n\r\n")
 
     def event(self, value: dict[str, Any]) -> None:

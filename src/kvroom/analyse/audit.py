@@ -1,4 +1,4 @@
-"""Can our own client be believed in a round? If not, the round is void, whatever it shows."""
+"""Can a round be believed, and compared? If not, it is void, whatever it shows."""
 
 from kvroom.analyse.metrics import RoundMetrics
 from kvroom.stats import Percentiles
@@ -17,6 +17,12 @@ def void_reason(measured: RoundMetrics) -> str | None:
     Latency counts from due, so a request sent late makes the engine look slow. A token read late
     does harm only where the kernel did not stamp it, or where several were read at once.
     """
+    if measured.shorter is not None:
+        least, most, asked = measured.shorter
+        return (
+            f"answers had {least} to {most} tokens instead of {asked}, and the engine cannot be "
+            "made to write more: not comparable"
+        )
     ttft = Percentiles.of(measured.ttft_ms)
     allowed = max(LATE_MS, LATE_SHARE * ttft.p50 if ttft else 0.0)
     if measured.send_late_ms > allowed:

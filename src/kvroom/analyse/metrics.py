@@ -43,6 +43,9 @@ class RoundMetrics(msgspec.Struct, frozen=True, kw_only=True):
     itl_ms: list[float]
     tpot_ms: list[float]
     e2el_ms: list[float]
+    shorter: tuple[int, int, int] | None
+    """Of completed answers that were shorter than asked: least and most tokens, and how many were
+    asked for; None if there are none."""
     flight: Flight
     send_late_ms: float
     """99th percentile of sent after due."""
@@ -101,6 +104,7 @@ def round_metrics(stored: Round) -> RoundMetrics:
         itl_ms=np.concatenate([s.itl_ms for s in good]).tolist() if good else [],
         tpot_ms=[s.tpot_ms for s in good if s.tpot_ms is not None],
         e2el_ms=[s.last_ns / NS_PER_MS - s.due_ms for s in good if s.timed],
+        shorter=_shorter(rows),
         flight=flight(rows),
         send_late_ms=_p99(late) / NS_PER_MS,
         read_late_ms=_read_late_ms(rows),
@@ -111,6 +115,17 @@ def round_metrics(stored: Round) -> RoundMetrics:
         load_average=stored.info.load_average,
         client_cpu_s=stored.info.client_cpu_s,
     )
+
+
+def _shorter(rows: Sequence[dict[str, Any]]) -> tuple[int, int, int] | None:
+    counts = [
+        (row["completion_tokens"], row["output_tokens"])
+        for row in rows
+        if row["outcome"] == "completed" and row["completion_tokens"] < row["output_tokens"]
+    ]
+    if not counts:
+        return None
+    return min(counts)[0], max(counts)[0], counts[0][1]
 
 
 def level_metrics(rounds: Sequence[RoundMetrics]) -> LevelMetrics:
