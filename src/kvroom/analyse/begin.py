@@ -33,11 +33,12 @@ def begin(warmup: Round | None, rounds: Sequence[Round]) -> Begin | None:
     if warmup is None or not warmup.frame["event_ns"].list.len().min():
         return None
     alike = [one for one in rounds if one.info.concurrency == len(warmup.frame)]
-    paces = {id(one): pace for one in (warmup, *alike) if (pace := _pace(one)) is not None}
+    paces = [pace for one in (warmup, *alike) if (pace := _pace(one)) is not None]
     slow = None
     if alike and len(paces) == len(alike) + 1:
-        limit = STEADY * statistics.median(paces[id(one)] for one in alike)
-        slow = list(takewhile(lambda one: paces[id(one)] > limit, (warmup, *alike)))
+        limit = STEADY * statistics.median(paces[1:])
+        count = len(list(takewhile(lambda pace: pace > limit, paces)))
+        slow = (warmup, *alike)[:count]
     return Begin(
         first_token_ms=min(_first_tokens_ms(warmup)),
         usual_first_token_ms=_median(ms for one in alike for ms in _first_tokens_ms(one)),
