@@ -20,6 +20,7 @@ MODES = (
     "refuses a flag",  # as argparse does
     "never ready",  # listens, but its probe never says 200
     "dies in a round",  # exits in the middle of the third answer
+    "loses its worker",  # whose death only shows in broken streams and an unhealthy probe
     "hangs in a round",  # stops talking in the middle of the third answer
     "ignores term",  # only SIGKILL ends it
     "has grandchildren",  # one of them in a session of its own
@@ -75,6 +76,9 @@ class Stub(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", given.port), Handler)
         self.mode: str = given.mode
         self.token_s: float = given.token_s
+        self.healthy = True
+        if self.mode == "loses its worker":
+            self.worker = subprocess.Popen(["sleep", "3600"])
         self.served = 0
         self.lock = threading.Lock()
 
@@ -96,6 +100,8 @@ class Handler(BaseHTTPRequestHandler):
             self.plain(
                 "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 3\n"
             )
+        elif self.path == "/health" and not self.server.healthy:
+            self.answer(503, {"error": {"message": "the engine is dead"}})
         elif self.path == "/health" and self.server.mode == "never ready":
             self.answer(503, {"error": {"message": "Loading model"}})
         else:
@@ -142,6 +148,13 @@ class Handler(BaseHTTPRequestHandler):
         if mode == "dies in a round" and number >= 3:
             log("E the third answer was too much: RuntimeError: out of room")
             os._exit(7)
+        if mode == "loses its worker" and number >= 3:
+            self.server.worker.kill()
+            self.server.worker.wait()
+            self.server.healthy = False
+            self.event({"error": {"message": "the worker is gone. See the stack trace above"}})
+            self.close_connection = True
+            return
         if mode == "hangs in a round" and number >= 3:
             time.sleep(3600)
         if mode == "errors in streams":

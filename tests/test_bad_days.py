@@ -25,6 +25,7 @@ WriteMatchup = Callable[..., Path]
         ("refuses a flag", "the engine exited with code 1"),
         ("never ready", "not ready after 2 s: /health does not answer 200"),
         ("dies in a round", "the engine exited with code 7"),
+        ("loses its worker", "sleep (pid "),
         ("hangs in a round", "the engine hangs"),
         ("errors in streams", "the warm-up request failed: Context size has been exceeded."),
         ("cuts streams", "the warm-up request failed: the stream ended without a finish"),

@@ -1,9 +1,14 @@
 """Real vLLM on CPU against llama.cpp, on weights that are the same because kvroom made them so."""
 
 import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -63,7 +68,33 @@ def test_the_phases_of_vllms_start_add_up(told: dict[str, Any]) -> None:
     phases = {p["name"]: p["seconds"] for p in told["contenders"][0]["start_phases"]}
 
     assert sum(phases.values()) == pytest.approx(told["contenders"][0]["time_to_ready_s"])
+    assert told["contenders"][0]["starts"][0]["begin"]["first_token_ms"] > 0
     assert {"imports", "configuration", "workers", "weights", "KV cache"} <= set(phases)
+
+
+def test_settings_stand_side_by_side_as_the_engines_say(told: dict[str, Any]) -> None:
+    settings = {one["setting"]: one for one in told["settings"]}
+
+    def value(setting: str, name: str) -> tuple[str, str]:
+        found = settings[setting]["values"][name]
+        return found["value"], found["how"]
+
+    assert value("max_len", KEPT[0]) == value("max_len", KEPT[1]) == ("512", "logged")
+    assert not settings["max_len"]["differs"]
+    assert settings["kv_cache_dtype"]["differs"]
+    assert value("prefix_cache", KEPT[0]) == ("off", "logged")
+    assert value("prefix_cache", KEPT[1]) == ("off", "set")
+    assert value("slots", KEPT[1]) == ("16", "logged")
+    assert value("dtype", KEPT[0]) == ("bfloat16", "logged")
+
+
+def test_running_and_waiting_are_told_over_time(told: dict[str, Any]) -> None:
+    for contender in told["contenders"]:
+        series = contender["levels"][1]["live"]["series"]
+        times = [moment["at_s"] for moment in series]
+        assert len(times) > 5
+        assert times == sorted(times)
+        assert all(moment["running"] is not None for moment in series)
 
 
 def test_the_plan_of_the_converted_weights_equals_the_log(
@@ -100,3 +131,42 @@ def test_the_converted_weights_speak_as_the_gguf_does(told: dict[str, Any], fold
     alike = sum(a.split()[:1] == b.split()[:1] for a, b in zip(ours, theirs, strict=True))
 
     assert alike >= 8, f"only {alike} of 16 answers begin with the same word"
+
+
+def test_a_killed_worker_fails_the_round_and_the_next_contender_runs(folder: Path) -> None:
+    """The engine core dies under load while its parent lives on: that is the cause to name."""
+    import polars as pl
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "kvroom", "run", "matchup.yaml", "-o", "killed", "--json"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        rounds = folder / "killed" / KEPT[0] / "rounds"
+        wait_until(lambda: (rounds / "c001-1.parquet").exists(), process)
+        time.sleep(1)
+        victim = next(p for p in family(process.pid) if p.name().startswith("VLLM::EngineCor"))
+        victim.kill()
+        out, err = process.communicate(timeout=300)
+
+    assert process.returncode == 3, err
+    vllm, llamacpp = json.loads(out)["contenders"]
+    assert vllm["state"] == "failed"
+    assert f"(pid {victim.pid})" in vllm["reason"]
+    assert " ended: " in vllm["reason"]
+    assert "requests failed with stream_error" in vllm["reason"]
+    assert [level["concurrency"] for level in vllm["levels"]] == [1]
+    assert set(pl.read_parquet(rounds / "c016-1.failed.parquet")["outcome"]) >= {"stream_error"}
+    assert llamacpp["state"] == "measured"
+    assert processes_about(folder) == []
+
+
+def family(pid: int) -> list[psutil.Process]:
+    return psutil.Process(pid).children(recursive=True)
+
+
+def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -78,6 +78,29 @@ def _asked(question: Callable[..., Any], *words: Any) -> Any:
         return None
 
 
+def family(pid: int | None) -> dict[int, str]:
+    """The names of a process and of all below it, by their numbers; empty if it is gone."""
+    import psutil
+
+    found = {}
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid) if pid is not None else None
+        for process in [root, *root.children(recursive=True)] if root else []:
+            with contextlib.suppress(psutil.Error):
+                found[process.pid] = f"{process.name()} (pid {process.pid})"
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and is not only a corpse that nobody has collected."""
+    import psutil
+
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
 def process_use(pid: int) -> tuple[int | None, float | None]:
     """Resident bytes and processor seconds of a process and all below it, None if it is gone."""
     import psutil

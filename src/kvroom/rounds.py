@@ -185,9 +185,14 @@ def _info(planned: PlannedRound, raw: RawRound, prompts: str, cpu_s: float) -> R
 
 def _check_alive(session: Session, records: Sequence[RequestRecord]) -> None:
     """EngineError if the engine died in this round or answers nobody any more."""
-    if all(r.outcome == "completed" for r in records):
+    broken = next((r for r in records if r.outcome != "completed"), None)
+    if broken is None:
         return
-    session.check_death()
+    try:
+        session.check_death()
+    except EngineError as error:
+        what = f"{error}; requests failed with {broken.outcome}: {broken.reason}"
+        raise EngineError(what, error.hint, error.last_lines) from None
     if all(r.outcome == "stalled" for r in records):
         raise EngineError(f"the engine hangs: all {len(records)} requests were {records[0].reason}")
     if all(r.outcome == "refused" for r in records):

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from kvroom.load.drive import Outgoing
 from kvroom.load.prompts import Pool, fingerprint, pool_of_ids, pool_of_texts
 from kvroom.load.request import Address, encode, expected_answer_bytes
 from kvroom.log_reader import last
+from kvroom.observe import family, is_alive
 from kvroom.prepare import SERVED_MODEL, Prepared
 from kvroom.provide.cache import Say
 from kvroom.sample import sampled
@@ -28,7 +29,16 @@ from kvroom.store import Run, Start, StartFiles
 from kvroom.units import NS_PER_S
 from kvroom.workload import PlannedRound
 
-DEATH_WAIT_S = 1.0
+DEATH_WAIT_S, SETTLE_S = 15.0, 0.5
+"""How long a death may take to show, and how long at least is waited for it."""
+HTTP_OK = 200
+
+
+class Watch(NamedTuple):
+    """How it is known that an engine lives."""
+
+    check: Callable[[], None]
+    family: Mapping[int, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +58,10 @@ class Session:
     pool: Pool
     check: Callable[[], None]
     """Raises EngineError if the engine has died; an endpoint of somebody else cannot be watched."""
+    answers: Callable[[], bool]
+    """Whether the engine answers its probe."""
+    family: Mapping[int, str]
+    """The processes of the engine when it was ready, with their names."""
 
     def requests(self, planned: PlannedRound, seed: int) -> tuple[list[Outgoing], str]:
         """The round's requests as bytes, and the fingerprint of their prompts."""
@@ -76,11 +90,30 @@ class Session:
         return encode(self.address, self.dialect.path, body, self.key)
 
     def check_death(self) -> None:
-        """Look whether the engine is dead, giving its death a moment to show."""
-        deadline = time.monotonic() + DEATH_WAIT_S
-        while time.monotonic() < deadline:
-            self.check()
+        """Return once the engine answers its probe; EngineError if it is dead.
+
+        What ended first is the likeliest cause: a worker that was killed leaves nothing in the log
+        but the complaints of those who waited for it.
+        """
+        cause = self._ended()
+        began = time.monotonic()
+        while time.monotonic() < began + DEATH_WAIT_S:
+            try:
+                self.check()
+            except EngineError as error:
+                raise EngineError(f"{cause}{error}", error.hint, error.last_lines) from None
+            if time.monotonic() > began + SETTLE_S and self.answers():
+                return
             time.sleep(0.05)
+        raise EngineError(f"{cause}the engine does not answer its probe any more")
+
+    def _ended(self) -> str:
+        """Processes below the first one that are gone while it still lives."""
+        pids = list(self.family)
+        if not pids or not is_alive(pids[0]):
+            return ""
+        ended = [self.family[pid] for pid in pids[1:] if not is_alive(pid)]
+        return f"{' and '.join(ended)} ended: " if ended else ""
 
 
 @contextlib.contextmanager
@@ -115,9 +148,11 @@ def opened(
         )
         files.write(start)
         _check_version(prepared, start.version)
-        session = _session(prepared, control, _served(prepared, control), server.check, files)
+        pid = made.pid(server.pid)
+        watch = Watch(server.check, family(pid))
+        session = _session(prepared, control, _served(prepared, control), watch, files)
         _write_manners(files, start, session)
-        with _sampled(run, prepared, control, files, made.pid(server.pid)):
+        with _sampled(run, prepared, control, files, pid):
             yield session, server.warnings
 
 
@@ -158,7 +193,7 @@ def _attached(prepared: Prepared, control: Control, files: StartFiles, say: Say)
             f"{control.url} does not answer", "is the server running, and is the address right?"
         )
     served = contender.served_model or ctl.served_model(control)
-    session = _session(prepared, control, served, lambda: None, files)
+    session = _session(prepared, control, served, Watch(lambda: None, {}), files)
     version = ctl.reported_version(control, prepared.engine)
     _check_version(prepared, version)
     start = Start(argv=[], env={}, url=control.url, model=served, version=version)
@@ -170,7 +205,7 @@ def _session(
     prepared: Prepared,
     control: Control,
     served: str,
-    check: Callable[[], None],
+    watch: Watch,
     files: StartFiles,
 ) -> Session:
     contender, dialect = prepared.contender, _dialect(prepared)
@@ -188,7 +223,9 @@ def _session(
         served_model=served,
         key=ctl.api_key(contender.api_key_env),
         pool=_pool(control, dialect, served, extra),
-        check=check,
+        check=watch.check,
+        family=watch.family,
+        answers=lambda: control.status(prepared.engine.probes.ready) == HTTP_OK,
     )
 
 
