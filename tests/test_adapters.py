@@ -13,7 +13,9 @@ from kvroom.dialect import chat
 from kvroom.engine import Engine, Place
 from kvroom.errors import InputError
 from kvroom.log_reader import LogReader
+from kvroom.matchup import load_matchup
 from kvroom.options import Options
+from kvroom.prepare import prepare
 from kvroom.settings import Settings, Speculative
 from kvroom.spelling import SAMPLES, read_back, spellings
 from rooms import an_ask, dense
@@ -224,3 +226,32 @@ def test_speculation_names_who_guesses_and_how_much(engine: Engine) -> None:
 
 def test_every_engine_that_is_started_lists_its_settings() -> None:
     assert all(spellings(engine) for engine in STARTED)
+
+
+def test_the_founding_matchup_becomes_the_settings_it_was_measured_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The two configurations of the published comparison, to the key."""
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    path = Path(__file__).parent.parent / "examples" / "rtx5090-hybrid" / "matchup.yaml"
+    found = {p.contender.name: p for p in prepare(load_matchup(path), path, path.parent)}
+
+    trtllm = found["trtllm-fp8"].options(PLACE)
+    assert trtllm.config == {
+        "max_batch_size": 32,
+        "max_num_tokens": 8192,
+        "max_seq_len": 4096,
+        "trust_remote_code": True,
+        "kv_cache_config": {
+            "free_gpu_memory_fraction": 0.85,
+            "enable_block_reuse": False,
+            "dtype": "fp8",
+        },
+        "cuda_graph_config": {"enable_padding": True, "max_batch_size": 32},
+    }
+    vllm = found["vllm-bf16"].options(PLACE).arguments
+    assert set(vllm[vllm.index("28000") + 1 :]) == {
+        *("--language-model-only", "--max-model-len", "4096", "--max-num-seqs", "32"),
+        *("--gpu-memory-utilization", "0.92"),
+    }
+    assert [p.complaints for p in found.values()] == [()] * 4

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from conftest import Kvroom
 from kvroom import engines, observe
-from kvroom.analyse.live import Window, live
+from kvroom.analyse.live import Window, from_log, live
 from kvroom.observe import device_samples, process_use
-from kvroom.records import DeviceSample, Sample
+from kvroom.records import DeviceSample, LogLine, Sample
 from kvroom.sample import read_gauges
 from kvroom.store import Run
 
@@ -96,6 +96,28 @@ def test_a_counter_counts_what_it_rose_during_the_rounds() -> None:
 def test_levels_that_nobody_looked_at_are_left_out() -> None:
     assert live([at(9)], [window(1, 0, 1)]) == {}
     assert live([], [window(1, 0, 1)]) == {}
+
+
+def test_an_engine_without_an_endpoint_for_it_is_believed_from_its_log() -> None:
+    """TensorRT-LLM's iteration log; lines without a time tell nothing."""
+    lines = [
+        LogLine(1, "iter = 1, num_scheduled_requests = 23, kv_cache_util = 0.991, states", 2.0),
+        LogLine(2, "iter = 2, num_scheduled_requests = 9, kv_cache_util = 0.388, states", 3.0),
+        LogLine(3, "iter = 3, num_scheduled_requests = 32, kv_cache_util = 0.999, states"),
+    ]
+    facts = engines.engine("trtllm").read_log(lines, "engine.log")
+
+    found = live(from_log(facts, started_ns=1_000), [Window(32, 0, 4_000_000_000)])[32]
+
+    assert (found.samples, found.running_max, found.kv_cache_usage_max) == (2, 23, 0.991)
+    assert [moment.running for moment in found.series] == [23, 9]
+
+
+def test_percentages_become_shares() -> None:
+    line = "Running: 9 reqs, Waiting: 7 reqs, GPU KV cache usage: 98.5%"
+    (sample,) = from_log(engines.engine("vllm").read_log([LogLine(1, line, 1.0)], "engine.log"), 0)
+
+    assert sample.gauges == {"running": 9, "waiting": 7, "kv_cache_usage": 0.985}
 
 
 def test_the_fullest_device_is_told() -> None:

@@ -11,13 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroom import located
+from kvroom.errors import InputError
 from kvroom.matchup import (
     Contender,
     Matchup,
+    Model,
     Workload,
     load_matchup,
     matchup_schema,
 )
+from kvroom.provide.model import model_of
 from kvroom.settings import Limits, Settings
 from kvroom.units import Bytes, parse_bytes, show_bytes, show_seconds
 
@@ -103,3 +106,43 @@ def test_sizes_and_times_as_people_read_them() -> None:
     assert show_bytes(22.5 * 2**20) == "22.5 MiB"
     assert repr(Bytes(1 << 30)) == "1 GiB"
     assert [show_seconds(s) for s in (0.5612, 12.3, 185)] == ["0.56 s", "12 s", "3 min 05 s"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("model: {hub: a/b, path: c}", "a model needs exactly one of 'path', 'hub' and 'wheel'"),
+        ("model: {wheel: a==1}", "a 'wheel' needs a 'file' inside it"),
+        ("model: {path: a, revision: b}", "a 'revision' belongs to 'hub'"),
+        ("provide: {image: a, path: b}", "'provide' needs exactly one of 'path', 'env', 'pip' and"),
+        ("provide: {path: a, gpus: all}", "'runtime' and 'gpus' belong to 'image'"),
+        ("starts: [warm, first]", "'first' can only be the first of 'starts'"),
+        ("starts: [cold]", "invalid enum value 'cold'"),
+        ("cache: ../x", "the cache name '../x' names a folder too"),
+        ("url: http://a, config: {b: 1}", "with 'url' nothing is started, so 'config' has no mean"),
+        ("endpoint: chats", "invalid enum value 'chats'"),
+        ("settings: {speculative: {tokens: 2, method: draft}}", "'method: draft' and 'model' bel"),
+        ("settings: {speculative: {tokens: 0}}", "expected `int` >= 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(text: str, problem: str, tmp_path: Path) -> None:
+    top = text if text.startswith("model") else "model: m"
+    more = "" if text.startswith("model") else f", {text}"
+    (tmp_path / "m.yaml").write_text(
+        f"name: m\n{top}\nworkload: {{prompt_tokens: 1, output_tokens: 1}}\n"
+        f"contenders: [{{name: a, engine: vllm{more}}}]\n"
+    )
+
+    with pytest.raises(InputError) as refused:
+        load_matchup(tmp_path / "m.yaml")
+
+    assert problem.replace("`", "'") in str(refused.value)
+
+
+def test_a_model_is_a_path_if_there_is_one_else_a_name_on_the_hub(tmp_path: Path) -> None:
+    (tmp_path / "Qwen" / "here").mkdir(parents=True)
+
+    assert model_of("Qwen/here", tmp_path) == Model(path="Qwen/here")
+    assert model_of("Qwen/Qwen3-8B", tmp_path) == Model(path="Qwen/Qwen3-8B"), "beside a folder"
+    assert model_of("other/Qwen3-8B", tmp_path) == Model(hub="other/Qwen3-8B")
+    assert model_of("other/m.gguf", tmp_path) == Model(path="other/m.gguf")

@@ -9,7 +9,7 @@ from kvroom import engines
 from kvroom.analyse.audit import void_reason
 from kvroom.analyse.begin import Begin, begin
 from kvroom.analyse.effective import Effective, effective
-from kvroom.analyse.live import Live, Window, live
+from kvroom.analyse.live import Live, Window, from_log, live
 from kvroom.analyse.metrics import LevelMetrics, RoundMetrics, level_metrics, round_metrics
 from kvroom.analyse.phases import Phase, phases
 from kvroom.matchup import Contender
@@ -113,7 +113,16 @@ def _starts(run: Run, contender: Contender, rounds: Sequence[Round]) -> Iterator
 
 
 def _samples(run: Run, contender: Contender) -> list[Sample]:
-    return [sample for files in run.starts(contender.name) for sample in run.samples(files)]
+    """What was seen from outside; of an engine without gauges, also what its log says."""
+    found = [sample for files in run.starts(contender.name) for sample in run.samples(files)]
+    if any(sample.gauges for sample in found):
+        return found
+    engine = engines.engine(contender.engine)
+    for files in run.starts(contender.name):
+        if (started_ns := run.read_start(files).started_ns) is not None:
+            lines = run.log_lines(files, engine.log_marks)
+            found += from_log(engine.read_log(lines, files.log.name), started_ns)
+    return sorted(found, key=lambda sample: sample.at_ns)
 
 
 def _window(stored: Round) -> Window:

@@ -4,8 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from kvroom.records import Sample
+from kvroom.records import Fact, Sample
 from kvroom.units import NS_PER_S
+
+LOGGED = ("running", "waiting", "kv_cache_usage")
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -47,6 +49,21 @@ def live(samples: Sequence[Sample], windows: Iterable[Window]) -> dict[int, Live
         by_level.setdefault(window.concurrency, []).append(window)
     found = {level: _level(samples, of) for level, of in by_level.items()}
     return {level: one for level, one in found.items() if one.samples}
+
+
+PERCENT = "_percent"
+
+
+def from_log(facts: Iterable[Fact], started_ns: int) -> list[Sample]:
+    """What an engine without an endpoint for it prints of its state, a sample a line."""
+    found: dict[int, Sample] = {}
+    for fact in facts:
+        name = fact.name.removesuffix(PERCENT)
+        if name in LOGGED and fact.at_s is not None and isinstance(fact.value, float):
+            at_ns = started_ns + round(fact.at_s * NS_PER_S)
+            sample = found.setdefault(fact.source.line, Sample(at_ns=at_ns, gauges={}))
+            sample.gauges[name] = fact.value / (100 if fact.name.endswith(PERCENT) else 1)
+    return list(found.values())
 
 
 def _level(samples: Sequence[Sample], windows: Sequence[Window]) -> Live:

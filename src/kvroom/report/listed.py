@@ -125,8 +125,8 @@ def show_checked(file: str, found: Sequence[Checked], out: Console) -> None:
         _line(out, f"{file}: {one.contender}: {'wrong' if fatal else 'ok'}", "red" if fatal else "")
         for line in _complaints(one):
             _line(out, f"  {line}")
-        if one.command and not fatal:
-            _line(out, f"  {one.command}", "dim")
+        for line in [] if fatal else one.command.splitlines():
+            _line(out, f"  {line}", "dim")
 
 
 def _complaints(one: Checked) -> Iterator[str]:
