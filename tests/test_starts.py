@@ -91,6 +91,17 @@ def test_a_start_that_was_timed_is_not_timed_again(
     assert kinds == ["first", "warm", "warm"]
 
 
+def test_a_draft_model_lies_beside_the_matchup(
+    twice: Callable[..., None], kvroom: Kvroom, tmp_path: Path
+) -> None:
+    twice(", settings: {speculative: {tokens: 3, method: draft, model: small.gguf}}")
+    (tmp_path / "small.gguf").write_bytes(b"GGUF")
+
+    done = kvroom("run", "m.yaml", "--dry-run")
+
+    assert f"--spec-draft-model {tmp_path}/small.gguf --spec-draft-n-max 3" in done.stdout
+
+
 def a_round(*records: Any, concurrency: int = 1) -> Round:
     return Round(info=an_info(concurrency), frame=to_frame(records))
 

@@ -10,6 +10,7 @@ import yaml
 
 from kvroom.engine import Place
 from kvroom.launch import LOOPBACK, Command, check_port, free_port, shown_argv, shown_env
+from kvroom.matchup import Model
 from kvroom.observe import devices
 from kvroom.options import Options
 from kvroom.prepare import SERVED_MODEL, Prepared
@@ -23,7 +24,7 @@ from kvroom.provide.container import (
     run_words,
 )
 from kvroom.provide.environment import given_python, made_environment, packages_of
-from kvroom.provide.model import evict, provided
+from kvroom.provide.model import evict, known_architecture, provided
 from kvroom.store import Run, Start, StartFiles, write_whole
 
 _DROPPED_ENV = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
@@ -42,6 +43,8 @@ class Assembled:
     container: Container | None = None
     name: str = ""
     """Of the container."""
+    cautions: tuple[str, ...] = ()
+    """What the engine will do otherwise than asked with a model that is only known now."""
 
     def pid(self, started: int) -> int | None:
         """The process whose tree is the engine: of a container, its first one."""
@@ -132,8 +135,9 @@ class _Assembly:
     def _mounts(self) -> dict[Path, str]:
         mounts = {_whole(Path(self.weights.path)): "ro", self.files.folder.resolve(): "ro"}
         speculative = self.prepared.settings.speculative
-        if speculative is not None and speculative.model is not None:
-            mounts[_whole(Path(speculative.model))] = "ro"
+        draft = Path(speculative.model or "") if speculative is not None else None
+        if draft is not None and draft.is_absolute():
+            mounts[_whole(draft)] = "ro"
         if self.cache:
             mounts[self.cache] = "rw"
         return mounts
@@ -158,9 +162,20 @@ class _Assembly:
             start=self._record(command),
             port=self.port,
             setup=setup,
+            cautions=self._cautions(),
             container=self.container,
             name=name,
         )
+
+    def _cautions(self) -> tuple[str, ...]:
+        """Of a model that lay here before, they have been told already."""
+        prepared = self.prepared
+        if prepared.model is None or prepared.model.path is not None:
+            return ()
+        architecture = known_architecture(Model(path=self.weights.path), Path("/"))
+        if architecture is None:
+            return ()
+        return tuple(prepared.engine.cautions(prepared.settings, architecture))
 
     def _record(self, command: Command) -> Start:
         disclosure = self.home.disclosure if self.python is not None else ""

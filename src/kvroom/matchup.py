@@ -194,11 +194,6 @@ class Matchup(Strict, frozen=True):
         if twice is not None:
             raise ValueError(f"two contenders are called {twice!r}")
 
-    @property
-    def weights(self) -> Model | None:
-        """The model in its long form."""
-        return Model(path=self.model) if isinstance(self.model, str) else self.model
-
     def settings_of(self, contender: Contender) -> Settings:
         """The contender's settings with the shared limits filled in."""
         return Settings(**(self.limits.given() | contender.settings.given()))

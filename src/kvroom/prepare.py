@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -155,7 +154,7 @@ def _resolved(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
     result = Prepared(
         contender=contender,
         engine=engine,
-        settings=matchup.settings_of(contender),
+        settings=_with_draft_at(base, matchup.settings_of(contender)),
         provide=None if attached else _origin(contender, engine),
         model=None if attached or matchup.model is None else model_of(matchup.model, base),
         base=base,
@@ -165,6 +164,15 @@ def _resolved(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
     else:
         _check_started(result)
     return result
+
+
+def _with_draft_at(base: Path, settings: Settings) -> Settings:
+    """A draft model's path starts where all relative paths do; a name on the hub stays one."""
+    guess = settings.speculative
+    if guess is None or guess.model is None or not (base / guess.model).exists():
+        return settings
+    found = msgspec.structs.replace(guess, model=str((base / guess.model).resolve()))
+    return msgspec.structs.replace(settings, speculative=found)
 
 
 def _judged(prepared: Prepared) -> Prepared:
@@ -236,13 +244,13 @@ def _origin(contender: Contender, engine: Engine) -> Provide:
     assert home is not None
     if given is not None:
         if given.path is not None and not home.program:
-            raise InputError(f"{engine.name} has no program of its own", _pip_hint(engine))
+            raise InputError(f"{engine.name} has no program of its own", _hint(engine))
         if given.image is not None and not home.program:
-            raise InputError(f"{engine.name} is not started in a container", _pip_hint(engine))
+            raise InputError(f"{engine.name} is not started in a container", _hint(engine))
         if (given.pip or given.env) and not home.within:
             raise InputError(
                 f"{engine.name} is not started inside a Python environment",
-                f"give its program or its image: provide: {{image: {home.image or '...'}}}",
+                "give its program (path) or an image",
             )
         return given
     if home.program and shutil.which(home.program):
@@ -250,11 +258,13 @@ def _origin(contender: Contender, engine: Engine) -> Provide:
     if contender.version is not None and home.packages is not None:
         return Provide(pip=home.packages(contender.version))
     missing = f"{home.program!r} is not on the PATH" if home.program else "nothing is installed"
-    raise InputError(f"{missing}, and no version says what to install", _pip_hint(engine))
+    raise InputError(f"{missing}, and no version says what to install", _hint(engine))
 
 
-def _pip_hint(engine: Engine) -> str:
-    packages: Sequence[str] = ()
-    if engine.home is not None and engine.home.packages is not None:
-        packages = engine.home.packages("VERSION")
-    return f"say provide: {{pip: [{', '.join(packages) or '...'}]}} with a version"
+def _hint(engine: Engine) -> str:
+    """What to say under ``provide``."""
+    home = engine.home
+    if home is not None and home.packages is None and home.image:
+        return f"say provide: {{image: {home.image.format(version='VERSION')}}}"
+    packages = home.packages("VERSION") if home is not None and home.packages else ["..."]
+    return f"say provide: {{pip: [{', '.join(packages)}]}} with a version"

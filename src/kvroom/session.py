@@ -134,6 +134,8 @@ def opened(
         return
     made = assembled(run, prepared, files, kind, say)
     files.write(made.start)
+    for caution in made.cautions:
+        say(caution)
     say("starting" if not kind else f"starting ({kind})")
     with (
         launched(made.command, made.port, files) as server,
@@ -153,6 +155,7 @@ def opened(
         session = _session(prepared, control, _served(prepared, control), watch, files)
         _write_manners(files, start, session)
         with _sampled(run, prepared, control, files, pid):
+            server.warnings.extend(made.cautions)
             yield session, server.warnings
 
 

@@ -28,7 +28,7 @@ def _table(table: Table) -> str:
         f"**{escape(table.title)}**",
         "",
         "| " + " | ".join(escape(name) for name in names) + " |",
-        "|---|" + "---:|" * (len(names) - 1),
+        "|---|" + ("---|" if table.words else "---:|") * (len(names) - 1),
         *("| " + " | ".join(_cell(cell) for cell in row) + " |" for row in table.rows),
     ]
     return "\n".join(lines)

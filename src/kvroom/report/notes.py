@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from kvroom.analyse.contender import Measured
+from kvroom.analyse.contender import Measured, StartTold
 from kvroom.analyse.noise import BETWEEN_STARTS, noise
 from kvroom.store import Run
 from kvroom.units import show_bytes
+
+LEAST_SAVED = 0.02
+"""Phases that were spared less than this share of a start are not named."""
 
 
 def notes(run: Run, contenders: Sequence[Measured]) -> list[str]:
@@ -84,13 +87,22 @@ def _begins(started: Sequence[Measured]) -> Iterator[str]:
     if told:
         yield f"First token of the first request after the start: {'; '.join(told)}."
     for one in started:
-        kinds = {start.kind: start.ready_s for start in one.starts}
+        kinds = {start.kind: start for start in one.starts}
         if "first" in kinds and "warm" in kinds:
-            first, warm = kinds["first"], kinds["warm"]
-            yield (
-                f"{one.contender.name} was ready after {first:.1f} s with empty caches and "
-                f"{warm:.1f} s with filled ones: they spare {first - warm:.1f} s."
-            )
+            yield f"{one.contender.name} {_spared(kinds['first'], kinds['warm'])}"
+
+
+def _spared(first: StartTold, warm: StartTold) -> str:
+    """What filled caches were worth, and in which phases."""
+    before, after = ({p.name: p.seconds for p in start.phases} for start in (first, warm))
+    saved = {name: seconds - after.get(name, 0.0) for name, seconds in before.items()}
+    least = LEAST_SAVED * first.ready_s
+    parts = [f"{name} {seconds:.1f}" for name, seconds in saved.items() if seconds >= least]
+    where = f" ({', '.join(parts)})" if parts else ""
+    return (
+        f"was ready after {first.ready_s:.1f} s with empty caches and {warm.ready_s:.1f} s with "
+        f"filled ones: they spared {first.ready_s - warm.ready_s:.1f} s{where}."
+    )
 
 
 def _live(run: Run, started: Sequence[Measured]) -> str:

@@ -88,9 +88,11 @@ ENGINE = Engine(
     },
     caches={
         "SGLANG_CACHE_DIR": "sglang",
+        "SGLANG_DG_CACHE_DIR": "deep_gemm",
         "TRITON_CACHE_DIR": "triton",
         "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+        "DG_JIT_CACHE_DIR": "deep_gemm",
         "CUDA_CACHE_PATH": "cuda",
     },
     effective={"prefix_cache": "!prefix_cache_off", "batch_tokens": "chunk_tokens"},

@@ -95,6 +95,7 @@ ENGINE = Engine(
         "TRITON_CACHE_DIR": "triton",
         "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+        "DG_JIT_CACHE_DIR": "deep_gemm",
         "CUDA_CACHE_PATH": "cuda",
     },
     dialect=Dialect(extra={"ignore_eos": True}),

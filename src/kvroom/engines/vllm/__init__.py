@@ -83,6 +83,7 @@ ENGINE = Engine(
         "TRITON_CACHE_DIR": "triton",
         "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+        "DG_JIT_CACHE_DIR": "deep_gemm",
         "CUDA_CACHE_PATH": "cuda",
     },
     env={
@@ -119,7 +120,7 @@ ENGINE = Engine(
             r"Starting to load model|Loading model from scratch|Filesystem type for checkpoints",
         ),
         ("weights", r"Loading (?:model )?weights took|Model loading took"),
-        ("compiling", r"torch\.compile t(?:akes|ook)|Building JIT module"),
+        ("compiling", r"torch\.compile t(?:akes|ook)|Building JIT module|saved AOT comp"),
         ("profiling", r"profiling/warmup run took|Available KV cache memory"),
         ("KV cache", r"KV cache size: "),
         ("graphs", r"Graph capturing finished"),

@@ -46,6 +46,7 @@ read_log = LogReader(
     r"Dynamo bytecode transform time: (?P<dynamo_s>[\d.]+) s",
     r"Compiling a graph for compile range .* takes (?P<graph_compile_s>[\d.]+) s",
     r"(?P<compile_cache>Directly load .*(?:from the cache|AOT compilation))",
+    r"Compiling model again due to a load failure.*reason: (?P<compile_cache_failed>.*\S)",
     r"torch\.compile t(?:akes|ook) (?P<compile_s>[\d.]+) s in total",
     r"Building JIT module (?P<jit_module>[\w.-]+)",
     r"(?P<jit_during_inference>JIT compilation.* during inference: \S+)",
