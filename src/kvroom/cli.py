@@ -198,8 +198,8 @@ def engines(name: str | None, release: str | None, matchup: Path | None, as_json
 
 def _check(matchup: Path, as_json: bool) -> None:
     """Say what is wrong with a matchup; its exit code is that of a wrong input if anything is."""
+    from kvroom.check import checked
     from kvroom.matchup import load_matchup
-    from kvroom.prepare import checked
 
     found = checked(load_matchup(matchup), matchup)
     if as_json:

@@ -111,40 +111,14 @@ def prepare_one(matchup: Matchup, contender: Contender, file: Path, base: Path) 
         raise InputError(f"{file}: {contender.name}: {error}", error.hint) from None
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a contender before anything is started."""
-
-    contender: str
-    engine: str
-    command: str = ""
-    """What would be started; empty where that cannot be said."""
-    complaints: list[Complaint] = []
-
-
-def checked(matchup: Matchup, file: Path) -> list[Checked]:
-    """All that is wrong or doubtful, contender by contender, and not only the first of it."""
-    base = file.parent.resolve()
-    return [_checked(matchup, contender, base) for contender in matchup.contenders]
-
-
-def _checked(matchup: Matchup, contender: Contender, base: Path) -> Checked:
-    found = Checked(contender=contender.name, engine=contender.engine)
-    try:
-        prepared = _resolved(matchup, contender, base)
-        said = _complaints(prepared) if prepared.provide else []
-        shown = prepared.shown()
-        return msgspec.structs.replace(found, command=shown, complaints=said)
-    except InputError as error:
-        wrong = Complaint(what=str(error), hint=error.hint, fatal=True)
-        return msgspec.structs.replace(found, complaints=[wrong])
-
-
 def _prepare(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
-    prepared = _resolved(matchup, contender, base)
+    prepared = resolved(matchup, contender, base)
     return _judged(prepared) if prepared.provide else prepared
 
 
-def _resolved(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
+def resolved(matchup: Matchup, contender: Contender, base: Path) -> Prepared:
+    """A contender with its adapter, its settings and where its engine comes from; InputError if it
+    cannot be."""
     engine = engines.engine(contender.engine)
     attached = contender.url is not None
     if engine.home is None and not attached:
@@ -177,14 +151,15 @@ def _with_draft_at(base: Path, settings: Settings) -> Settings:
 
 def _judged(prepared: Prepared) -> Prepared:
     """With what is said about its options; InputError for the first that cannot work."""
-    found = tuple(_complaints(prepared))
+    found = tuple(complaints_of(prepared))
     for one in found:
         if one.fatal:
             raise InputError(one.what, one.hint)
     return replace(prepared, complaints=found)
 
 
-def _complaints(prepared: Prepared) -> list[Complaint]:
+def complaints_of(prepared: Prepared) -> list[Complaint]:
+    """What is wrong or doubtful about the options of a contender that would be started."""
     engine, settings = prepared.engine, prepared.settings
     options = prepared.options(prepared.somewhere())
     found = complaints(engine, _version(prepared), options)

@@ -11,9 +11,10 @@ from kvroom.load.record import record
 from kvroom.load.worker import Loader, loader
 from kvroom.matchup import Matchup
 from kvroom.observe import describe_machine, load_average
+from kvroom.opening import opened
 from kvroom.prepare import Prepared, prepare
 from kvroom.records import RequestRecord, RoundInfo
-from kvroom.session import Session, opened
+from kvroom.session import Session
 from kvroom.store import Ending, Run, new_run_path
 from kvroom.units import NS_PER_S
 from kvroom.workload import PlannedRound
