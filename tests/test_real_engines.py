@@ -168,19 +168,19 @@ def test_a_killed_run_is_resumed_without_measuring_twice(folder: Path) -> None:
         _wait_for(folder / "killed" / "llamacpp" / "rounds" / "c006-1.parquet", process)
         os.kill(process.pid, signal.SIGKILL)
     _wait_until_nothing_runs(folder)
-    before = {f: f.stat().st_mtime_ns for f in (folder / "killed").rglob("*.parquet")}
+    before = {f: f.stat().st_mtime_ns for f in (folder / "killed").rglob("rounds/*.parquet")}
 
     done = run_kvroom(folder, "run", "--resume", "killed")
 
     assert done.returncode == 0, done.stderr
-    after = {f: f.stat().st_mtime_ns for f in (folder / "killed").rglob("*.parquet")}
+    after = {f: f.stat().st_mtime_ns for f in (folder / "killed").rglob("rounds/*.parquet")}
     assert len(before) >= 3
     assert len(after) == 8
     assert before.items() <= after.items()
 
 
-def test_llamacpp_refuses_a_flag_it_does_not_know(folder: Path) -> None:
-    text = MATCHUP.replace("threads: 1}\n  - name: openvino", "threads: 1}\n    flags: [--slotz]\n"
+def test_llamacpp_refuses_a_value_it_does_not_know(folder: Path) -> None:
+    text = MATCHUP.replace("threads: 1}\n  - name: openvino", "threads: 1}\n    flags: [-ctk, q3]\n"
                            "  - name: openvino")  # fmt: skip
     (folder / "refused.yaml").write_text(text)
 
@@ -189,7 +189,7 @@ def test_llamacpp_refuses_a_flag_it_does_not_know(folder: Path) -> None:
     assert done.returncode == 3
     llamacpp, openvino = json.loads(done.stdout)["contenders"]
     assert llamacpp["state"] == "failed"
-    assert "unrecognized arguments: --slotz" in llamacpp["last_lines"][-1]
+    assert "unknown cache type 'q3'" in llamacpp["last_lines"][-1]
     assert openvino["state"] == "measured"
 
 
@@ -238,8 +238,10 @@ def test_an_endpoint_that_already_runs_is_asked_with_texts_of_exact_length(folde
     url = f"http://{LOOPBACK}:{port}"
     (folder / "attach.yaml").write_text(
         "name: attach\n"
-        "workload: {prompt_tokens: 24, output_tokens: 16, concurrency: [2], rounds: 1}\n"
-        f"contenders: [{{name: there, engine: openai, url: '{url}/v1'}}]\n"
+        "workload: {prompt_tokens: 64, output_tokens: 16, concurrency: [2], rounds: 1}\n"
+        "contenders:\n"
+        f"  - {{name: there, engine: openai, url: '{url}/v1'}}\n"
+        f"  - {{name: chatting, engine: openai, url: '{url}/v1', endpoint: chat}}\n"
     )
     (folder / "there").mkdir()
     command = Command(argv=argv, env=dict(os.environ), cwd=folder)
@@ -248,8 +250,9 @@ def test_an_endpoint_that_already_runs_is_asked_with_texts_of_exact_length(folde
         done = run_kvroom(folder, "run", "attach.yaml", "-o", "attached", "--json")
 
     assert done.returncode == 0, done.stderr
-    (level,) = json.loads(done.stdout)["contenders"][0]["levels"]
-    assert (level["completed"], level["failed"]) == (2, 0)
+    for contender in json.loads(done.stdout)["contenders"]:
+        (level,) = contender["levels"]
+        assert (level["completed"], level["failed"]) == (2, 0), contender["name"]
 
 
 def _wait_until_healthy(url: str) -> None:

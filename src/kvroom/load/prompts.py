@@ -37,6 +37,8 @@ skin bank ball river color bed order
 WORDS = _COMMON.split()
 
 _SMALLEST_POOL = 32
+AT_ONCE = 64
+"""Words asked about together: a server with a short context takes so many."""
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +92,8 @@ def pool_of_texts(prompt_length: Callable[[str], int]) -> Pool:
         return prompt_length(" ".join((HEAD, *words)))
 
     head = _head_tokens(length)
-    texts = _single_tokens(WORDS, head, length)
+    groups = (WORDS[at : at + AT_ONCE] for at in range(0, len(WORDS), AT_ONCE))
+    texts = [word for group in groups for word in _single_tokens(group, head, length)]
     if len(texts) < _SMALLEST_POOL:
         raise EngineError(f"only {len(texts)} of {len(WORDS)} words are one token for this server")
     return Pool(texts=tuple(texts), head_tokens=head)
@@ -109,7 +112,7 @@ def _head_tokens(length: Length) -> int:
 
 
 def _single_tokens(words: Sequence[str], head: int, length: Length) -> list[str]:
-    """The words that are one token each: all at once, else each half."""
+    """The words that are one token each: all of them, else those of each half."""
     if length(words) == head + len(words):
         return list(words)
     if len(words) == 1:
