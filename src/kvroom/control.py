@@ -25,9 +25,11 @@ class Control:
 
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self.url = url.rstrip("/").removesuffix("/v1")
+        # A server may close a connection that it kept just when it is used again: none is kept.
         self.client = httpx.Client(
-            base_url=self.url, headers=headers, timeout=PROBE_S, trust_env=False
-        )
+            base_url=self.url, headers=headers, timeout=PROBE_S, trust_env=False,
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )  # fmt: skip
 
     def close(self) -> None:
         """Let go of the connection."""
