@@ -20,6 +20,7 @@ SLIPS: dict[str, tuple[str, dict[str, Any], str]] = {
     "llamacpp": ("2026.10.11549", {"flags": ["--paralel", 8]}, "'--parallel'"),
     "openvino": ("2026.4.1.0", {"flags": ["--num_kv_block", 8]}, "'--num_kv_blocks'"),
     "ollama": ("0.33.0", {"env": {"OLLAMA_NUM_PARALEL": "8"}}, "'OLLAMA_NUM_PARALLEL'"),
+    "transformers": ("5.24.0", {"flags": ["--cb-num-block", 64]}, "'--cb-num-blocks'"),
     "trtllm": (
         "1.3.0rc29",
         {"config": {"kv_cache_config": {"enable_blok_reuse": False}}},

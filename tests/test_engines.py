@@ -72,6 +72,12 @@ EXPECTED: dict[str, dict[str, Any]] = {
     },
     "vllm/0.31.0-cpu-fp8-20MiB": {"kv_tokens": 1792, "kv_bytes": 20 << 20, "max_concurrency": 3.5},
     "vllm/0.31.0-cpu-bf16-512MiB": {"kv_tokens": 23_296, "max_concurrency": 45.5},
+    "transformers/5.24.0-cpu-batched": {
+        "version": "5.24.0",
+        "max_len": 8192,
+        "continuous_batching": "True",
+        "ready": "Uvicorn running on http://127.0.0.1",
+    },
     "vllm/0.31.0-cpu-broken-torchaudio": {"error": "OSError: Could not load this library"},
 }
 
