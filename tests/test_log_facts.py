@@ -383,7 +383,7 @@ def test_a_fact_that_is_said_often_is_told_once() -> None:
     running = {one.last.name: one for one in told(facts("vllm", lines))}["running"]
 
     assert (running.last.value, running.times, running.low, running.high) == (1, 3, 1, 9)
-    assert (running.first_line, running.last.source.line) == (1, 3)
+    assert (running.first.source.line, running.last.source.line) == (1, 3)
 
 
 def test_different_texts_are_kept_up_to_a_bound() -> None:

@@ -7,6 +7,8 @@ from kvroom.records import Fact, LogLine, Source
 
 UNITS = {"": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 2**30}
 """Engines that print GB mean 2**30 bytes."""
+QUOTED = 300
+"""Characters of a line that a fact keeps."""
 
 
 class LogReader:
@@ -60,6 +62,7 @@ def _facts(match: re.Match[str], line: LogLine, file: str) -> Iterator[Fact]:
             unit=_unit(name),
             source=Source(file, line.number),
             at_s=line.at_s,
+            text=line.text[:QUOTED].strip(),
         )
 
 

@@ -113,3 +113,5 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
     source: Source
     at_s: float | None = None
+    text: str = ""
+    """The line, cut where it is long."""

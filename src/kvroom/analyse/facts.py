@@ -13,7 +13,9 @@ class Told(msgspec.Struct, kw_only=True):
     """A fact over a whole log; of figures the range too."""
 
     last: Fact
-    first_line: int
+    first: Fact
+    highest: Fact
+    """Of figures the largest; of texts the first."""
     times: int = 1
     values: list[str] = []
     """The different texts it had, the first of them."""
@@ -27,12 +29,13 @@ def told(facts: Iterable[Fact]) -> list[Told]:
     for fact in facts:
         one = found.get(fact.name)
         if one is None:
-            one = found[fact.name] = Told(last=fact, first_line=fact.source.line, times=0)
+            one = found[fact.name] = Told(last=fact, first=fact, highest=fact, times=0)
         one.last, one.times = fact, one.times + 1
         if isinstance(fact.value, str):
             if fact.value not in one.values and len(one.values) < MOST_VALUES:
                 one.values.append(fact.value)
         else:
             one.low = fact.value if one.low is None else min(one.low, fact.value)
-            one.high = fact.value if one.high is None else max(one.high, fact.value)
+            if one.high is None or fact.value > one.high:
+                one.high, one.highest = fact.value, fact
     return list(found.values())

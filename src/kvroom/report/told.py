@@ -54,7 +54,7 @@ def facts_data(engine: str, facts: Sequence[Told]) -> dict[str, Any]:
                 "value": one.last.value,
                 "unit": one.last.unit,
                 "source": str(one.last.source),
-                "first_line": one.first_line,
+                "first_line": one.first.source.line,
                 "times": one.times,
                 "values": one.values,
                 "low": one.low,
