@@ -17,7 +17,7 @@ from kvroom.settings import Strict
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Signature(Strict, frozen=True):
+class Signature(Strict, frozen=True, kw_only=True):
     """One known failure. Words in braces are named groups of the pattern."""
 
     name: Text
@@ -71,7 +71,20 @@ def _compiled(engine: str) -> tuple[tuple[str, re.Pattern[str], Signature], ...]
 
 def marks(engine: str) -> tuple[str, ...]:
     """Words of which one stands in every line that shows a failure of this engine."""
-    return tuple(dict.fromkeys(needed for needed, _, _ in _compiled(engine) if needed))
+    patterns = (one.pattern for _, _, one in _compiled(engine))
+    words = (literal(part) for pattern in patterns for part in _alternatives(pattern))
+    return tuple(dict.fromkeys(filter(None, words)))
+
+
+def _alternatives(pattern: str) -> Iterator[str]:
+    """The parts of a pattern of which one must be found, those inside of groups left together."""
+    depth, start = 0, 0
+    for at, sign in enumerate(pattern):
+        depth += (sign == "(") - (sign == ")")
+        if sign == "|" and not depth:
+            yield pattern[start:at]
+            start = at + 1
+    yield pattern[start:]
 
 
 class Hits:
