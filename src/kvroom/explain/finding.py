@@ -1,4 +1,4 @@
-"""What an explanation is made of: a claim, the lines and figures it rests on, and what to change."""
+"""What an explanation is made of: a claim, its lines and figures, and what to change."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""A log, read once: what it says of itself, how full the engine was, and which failures it knows."""
+"""A log, read once: what it says of itself, how full the engine was, and known failures."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from kvroom.explain.case import Case
-from kvroom.explain.finding import CIRCUMSTANCE, SAYS, Change, Finding
+from kvroom.explain.finding import CIRCUMSTANCE, SAYS, Change, Finding, quote
 from kvroom.explain.signatures import Hit
 
 ALSO = {
@@ -71,8 +71,6 @@ def own_error(case: Case) -> Iterator[Finding]:
     error = case.fact("error")
     if error is None or not case.failed or case.log is None or case.log.hits:
         return
-    from kvroom.explain.finding import quote
-
     yield Finding(
         cause="unsupported/crash",
         claim=f"the engine ended with an error that is not in the catalogue: {error.value}",

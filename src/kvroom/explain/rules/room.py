@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvroom.explain.case import Case
-from kvroom.explain.finding import ARITHMETIC, SAYS, Figure, Finding, logged, quote
+from kvroom.explain.finding import ARITHMETIC, SAYS, Figure, Finding, Quote, logged, quote
 from kvroom.explain.log import State
 from kvroom.explain.shares import Shares, shares
 from kvroom.records import Fact
@@ -52,9 +52,7 @@ def page_unification(case: Case) -> Iterator[Finding]:
     )
 
 
-def _said(case: Case) -> tuple:  # type: ignore[type-arg]
-    from kvroom.explain.finding import Quote
-
+def _said(case: Case) -> tuple[Quote, ...]:
     state = case.state("most_waiting")
     return (Quote(state.source, state.text),) if state else ()
 
@@ -218,7 +216,7 @@ def _no_null_block(case: Case) -> Iterator[Finding]:
         )
 
 
-def _sizes(case: Case) -> tuple:  # type: ignore[type-arg]
+def _sizes(case: Case) -> tuple[Quote, ...]:
     names = ("available_bytes", "kv_blocks", "kv_allocated_tokens", "kv_tokens", "max_concurrency")
     facts: list[Fact | None] = [case.fact(name) for name in names]
     return quote(*facts)
