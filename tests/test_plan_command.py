@@ -16,7 +16,7 @@ from kvroom.engines import engine, names
 from kvroom.errors import InputError
 from kvroom.fit import fit
 from kvroom.memory import Span, before_the_pool, card, cards
-from kvroom.plan.question import Change, Planned, Refused
+from kvroom.plan.question import Gain, Planned, Refused
 from kvroom.room import Share
 from kvroom.settings import Settings
 from rooms import GIB, an_ask, answer, dense, gemma4_26b, qwen_hybrid
@@ -305,7 +305,7 @@ def test_every_change_does_what_it_says(
         assert then.fits[0][0].running == change.running
 
 
-def changed(ask: dict[str, Any], change: Change) -> dict[str, Any]:
+def changed(ask: dict[str, Any], change: Gain) -> dict[str, Any]:
     assert change.setting in Settings.__struct_fields__
     return ask | {change.setting: change.value}
 

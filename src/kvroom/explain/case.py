@@ -10,7 +10,7 @@ from kvroom.checkpoint.architecture import Architecture
 from kvroom.engine import Engine
 from kvroom.explain.log import Log, State
 from kvroom.fit import Fit
-from kvroom.plan.question import Planned, Refused
+from kvroom.plan.question import Planned, Question, Refused
 from kvroom.records import Fact
 from kvroom.room import release
 from kvroom.settings import Settings
@@ -52,6 +52,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     card: str = ""
     card_bytes: int | None = None
     log: Log | None = None
+    question: Question | None = None
+    """What the plan was asked."""
     planned: Planned | Refused | None = None
     measured: Measured | None = None
     level: int | None = None

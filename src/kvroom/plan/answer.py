@@ -8,7 +8,7 @@ from kvroom.fit import Fit, fit
 from kvroom.log_reader import last
 from kvroom.memory import Span
 from kvroom.plan.available import rooms
-from kvroom.plan.changes import changes
+from kvroom.plan.gains import gains
 from kvroom.plan.question import Check, Planned, Question, Refused
 from kvroom.room import KvRoom
 
@@ -24,7 +24,7 @@ def plan(question: Question, name: str) -> Planned | Refused:
             ask=question.ask,
             why=str(error),
             hint=error.hint,
-            changes=tuple(changes(_settled(question), engine, None)),
+            changes=tuple(gains(_settled(question), engine, None)),
         )
     fits = tuple(
         tuple(fit(room, question.prompt, question.output, n) for room in found.made)
@@ -38,7 +38,7 @@ def plan(question: Question, name: str) -> Planned | Refused:
         fits=fits,
         before=found.before,
         at_worst=found.at_worst,
-        changes=tuple(changes(_settled(question, found.available), engine, now)),
+        changes=tuple(gains(_settled(question, found.available), engine, now)),
         checks=_checks(question, found.made[0]) if question.logged else (),
     )
 

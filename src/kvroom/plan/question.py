@@ -28,7 +28,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine's own log says, to be set beside the plan."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """One setting that would let more requests run, or let the engine start at all."""
 
     setting: str
@@ -36,6 +36,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     instead_of: int | None
     """None where the engine does not start as it is."""
+    expected: tuple[Expected, ...] = ()
+    """What the engine's own log will say then."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -63,7 +65,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     before: Before | None
     at_worst: str
     """Why it would not start with the smaller end of an interval, if so."""
-    changes: tuple[Change, ...]
+    changes: tuple[Gain, ...]
     checks: tuple[Check, ...]
 
     @property
@@ -79,4 +81,4 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     ask: Ask
     why: str
     hint: str
-    changes: tuple[Change, ...]
+    changes: tuple[Gain, ...]

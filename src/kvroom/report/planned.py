@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from kvroom.memory import Before
-from kvroom.plan.question import Change, Check, Planned, Question, Refused
+from kvroom.plan.question import Check, Gain, Planned, Question, Refused
 from kvroom.report.table import NOTHING, Cell, Table
 from kvroom.report.terminal import clean, rich_table
 from kvroom.units import show_bytes
@@ -112,7 +112,7 @@ def _lines(question: Question, answers: Answers) -> Iterator[str]:
     yield from (f"! a guess: {guess}" for guess in question.checkpoint.architecture.guesses)
 
 
-def told(changes: Sequence[Change], highest: int) -> str:
+def told(changes: Sequence[Gain], highest: int) -> str:
     """``23 of 32 run; 32 with kv_cache_dtype: fp8, 28 with slots: 28.``"""
     best = sorted(changes, key=lambda change: -change.running)
     others = ", ".join(f"{c.running} with {c.setting}: {_value(c.value)}" for c in best)
