@@ -214,35 +214,73 @@ def _check(matchup: Path, as_json: bool) -> None:
 
 
 @main.command()
-@click.option(
-    "--facts", "log", required=True, type=click.Path(path_type=Path), help="An engine's log."
-)
-@click.option("--engine", "name", help="Whose log it is, where that cannot be told from it.")
-@click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
+@click.argument("target")
+@click.option("--engine", help="Whose log it is, where that cannot be told from it.")
+@click.option("--engine-version", default="", help="Where the log does not say it.")
+@click.option("--model", help="Folder, .gguf file or hub id: how many fit is then computed.")
+@click.option("--concurrency", type=COUNT, help="Requests that come together.")
+@click.option("--prompt", type=COUNT, help="Tokens of a prompt.")
+@click.option("--output", type=COUNT, help="Tokens of an answer.")
+@click.option("--flags", multiple=True, help="What it was started with, in its own spelling.")
+@click.option("--slots", type=COUNT, help="The most requests run at once.")
+@click.option("--max-len", type=COUNT, help="The most tokens of one request.")
+@click.option("--kv-cache-dtype", help="In the engine's spelling.")
+@click.option("--memory-fraction", type=click.FloatRange(0, 1, min_open=True))
+@click.option("--batch-tokens", type=COUNT, help="The most tokens of one step.")
+@click.option("--prefix-cache/--no-prefix-cache", default=None)
+@click.option("--tensor-parallel", type=click.IntRange(1, 1024))
+@click.option("--card", help="A card by name; the pool is then estimated where no line says it.")
+@click.option("--memory", help="Memory of the card, such as 24GiB.")
+@click.option("--available", help="Memory for the KV cache, where no line says it: 3.45GiB.")
+@click.option("--cpu", "on_cpu", is_flag=True, help="The engine runs on a CPU.")
+@click.option("--facts", is_flag=True, help="Only list what the log says, each fact with its line.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 @_by_fault
-def explain(log: Path, name: str | None, as_json: bool) -> None:
-    """List what an engine says of itself in its log, each fact with its line.
+def explain(target: str, facts: bool, as_json: bool, **given: Any) -> None:
+    """Say why it is slow, waits, or did not start, and which line to change.
 
-    The log may come out of a container or a cluster, coloured, wrapped in JSON, gigabytes long.
+    TARGET is an engine's log, - for one that is piped in, or the folder of a run. A log may come
+    out of a container or a cluster, coloured, wrapped in JSON, gigabytes long.
 
     \b
-    kvroom explain --facts engine.log
-    kubectl logs mypod > pod.log; kvroom explain --facts pod.log --json
+    kvroom explain engine.log --model /models/Qwen3-8B --concurrency 32 --prompt 474 --output 256
+    kubectl logs mypod | kvroom explain - --concurrency 32 --flags '--max-num-seqs 32'
+    kvroom explain runs/2026-12-01-demo
     """
+    from kvroom.report.terminal import console
+
+    if facts:
+        _list_facts(target, given["engine"], as_json)
+        return
+    from kvroom.explain.asked import asked
+    from kvroom.explain.explain import explain as explained
+    from kvroom.report.explained import explanation_data, show_explanation
+
+    answer = explained(asked(target, given))
+    if as_json:
+        _print_json(explanation_data(answer))
+    else:
+        show_explanation(answer, console(stderr=False))
+
+
+def _list_facts(target: str, name: str | None, as_json: bool) -> None:
+    """What an engine says of itself in its log, each fact with its line."""
     from kvroom import engines
     from kvroom.analyse.facts import told
     from kvroom.analyse.recognise import recognise
+    from kvroom.explain.asked import log_file
     from kvroom.loglines import log_lines
     from kvroom.report.told import facts_data, facts_table
 
-    engine = engines.engine(name or recognise(log_lines(log), log.name))
-    facts = told(engine.read_log(log_lines(log, marks=engine.log_marks), log.name))
+    with log_file(target) as (log, shown):
+        engine = engines.engine(name or recognise(log_lines(log), shown))
+        facts = told(engine.read_log(log_lines(log, marks=engine.log_marks), shown))
     if as_json:
         _print_json(facts_data(engine.name, facts))
         return
     from kvroom.report.terminal import console, rich_table
 
-    console(stderr=False).print(rich_table(facts_table(engine.name, log.name, facts)))
+    console(stderr=False).print(rich_table(facts_table(engine.name, shown, facts)))
 
 
 @main.command()

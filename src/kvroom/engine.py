@@ -156,6 +156,8 @@ class Engine:
     """Data types of the cache that a plan compares unless one is named."""
     share: ShareFor | None = None
     """Its memory fraction; None where the cache is sized by other settings."""
+    pool_option: str = ""
+    """Its own option for the size of the cache in blocks, where it has no setting for memory."""
     takes_what_is_left: bool = True
     """Whether the pool is made of what is left; else of what slots and lengths ask for."""
 

@@ -77,6 +77,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     effect: str
     price: str = ""
     verify: str = ""
+    running: int | None = None
+    """Requests that run at once with it, as planned."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

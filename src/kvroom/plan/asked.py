@@ -55,7 +55,7 @@ def _question(
         prompt=given["prompt"],
         output=given["output"],
         concurrency=_levels(given["concurrency"]),
-        available=_size(given["available"], "--available"),
+        available=size(given["available"], "--available"),
         memory=memory,
         logged=facts,
     )
@@ -83,17 +83,17 @@ def _levels(text: str) -> tuple[int, ...]:
     return levels
 
 
-def _size(text: str | None, option: str) -> Span | None:
-    """An exact number of bytes."""
+def size(text: str | None, option: str) -> Span | None:
+    """An exact number of bytes; InputError names the option."""
     if text is None:
         return None
     try:
-        size = int(parse_bytes(int(text) if text.isdigit() else text))
+        count = int(parse_bytes(int(text) if text.isdigit() else text))
     except ValueError as error:
         raise InputError(f"{option}: {error}") from None
-    if not 0 < size < 1 << 50:
+    if not 0 < count < 1 << 50:
         raise InputError(f"{option} {text}: no card has that much memory", "such as 24GiB")
-    return Span(size, size)
+    return Span(count, count)
 
 
 def _card(given: Mapping[str, Any], *, known: bool) -> tuple[str, Span | None]:
@@ -103,10 +103,10 @@ def _card(given: Mapping[str, Any], *, known: bool) -> tuple[str, Span | None]:
     if given["card"]:
         named = card(given["card"])
         return named.name, named.memory
-    size = _size(given["memory"], "--memory")
-    found = [] if size is not None or known else devices()
+    memory = size(given["memory"], "--memory")
+    found = [] if memory is not None or known else devices()
     if not found:
-        return "", size
+        return "", memory
     return found[0].name, Span(found[0].memory_bytes, found[0].memory_bytes)
 
 

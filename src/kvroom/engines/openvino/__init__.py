@@ -106,4 +106,5 @@ ENGINE = Engine(
     log_signature=r"^openvino_genai |OpenVINO",
     room=plan,
     kv_dtypes=("u8", "bf16"),
+    pool_option="--num_kv_blocks",
 )

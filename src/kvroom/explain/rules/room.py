@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 
 from kvroom.explain.case import Case
-from kvroom.explain.finding import ARITHMETIC, SAYS, Figure, Finding, Quote, logged, quote
+from kvroom.explain.finding import (
+    ARITHMETIC,
+    CIRCUMSTANCE,
+    SAYS,
+    Figure,
+    Finding,
+    Quote,
+    logged,
+    quote,
+)
 from kvroom.explain.log import State
 from kvroom.explain.shares import Shares, shares
 from kvroom.records import Fact
@@ -110,6 +119,7 @@ def _slots_taken(case: Case, found: Shares) -> Finding:
         cause="state-fixed-cost",
         claim=claim,
         confidence="certain",
+        decides=CIRCUMSTANCE,
         quotes=quote(allocated, case.fact("kv_fixed_bytes")),
         figures=(*found.figures, *logged(allocated)),
         remedy="fewer slots, each of which brings its state's bytes back to the tokens",

@@ -1,0 +1,118 @@
+"""Planned beside logged beside observed, for each figure of capacity, and where they differ."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kvroom.explain.case import Case
+from kvroom.explain.finding import Finding, logged, quote
+from kvroom.records import Fact
+
+COUNTED = ("running", "waiting")
+SHORT = {"running": "most_running", "waiting": "most_waiting"}
+HIDDEN = ("slots",)
+"""What is a setting, not a capacity."""
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure from three sides; None where a side does not tell."""
+
+    name: str
+    planned: float | None = None
+    logged: float | None = None
+    source: str = ""
+    observed: float | None = None
+    unit: str = ""
+    agrees: bool | None = None
+
+
+def capacities(case: Case) -> list[Capacity]:
+    """The figures that at least one side tells."""
+    return [*_pool(case), *_requests(case)]
+
+
+def _pool(case: Case) -> Iterator[Capacity]:
+    checks = {check.expected.fact: check for check in (case.plan.checks if case.plan else ())}
+    for name in ("kv_block_tokens", "kv_blocks", "kv_tokens", "kv_allocated_tokens", "kv_bytes",
+                 "kv_fixed_bytes", "max_concurrency", "state_slots"):  # fmt: skip
+        check, fact = checks.get(name), case.fact(name)
+        value = check.expected.value * check.expected.scale if check else _planned(case, name)
+        said = fact.value if fact and isinstance(fact.value, float) else None
+        if value is None and said is None:
+            continue
+        yield Capacity(
+            name=name,
+            planned=value,
+            logged=said,
+            source=str(fact.source) if fact and said is not None else "",
+            unit=fact.unit if fact else "bytes" if name.endswith("bytes") else "",
+            agrees=_agrees(name, value, said, check.agrees if check else None),
+        )
+
+
+def _planned(case: Case, name: str) -> float | None:
+    if case.plan is None:
+        return None
+    room = case.plan.room
+    figures = {
+        "kv_block_tokens": room.block_tokens,
+        "kv_blocks": room.blocks,
+        "kv_tokens": room.tokens,
+        "state_slots": room.state_slots or None,
+    }
+    return figures.get(name)
+
+
+def _agrees(name: str, planned: float | None, said: float | None, checked: bool | None) -> Any:
+    if checked is not None or planned is None or said is None or name == "kv_tokens":
+        return checked
+    return planned == said
+
+
+def _requests(case: Case) -> Iterator[Capacity]:
+    fit, live = case.fit, None
+    if case.measured is not None and case.level is not None:
+        live = case.measured.live.get(case.level)
+    for name in COUNTED:
+        state = case.state(SHORT[name])
+        planned = getattr(fit, name) if fit else None
+        observed = getattr(live, f"{name}_max") if live else None
+        said = getattr(state, name) if state and live is None else None
+        if planned is None and observed is None and said is None:
+            continue
+        seen = said if observed is None else observed
+        yield Capacity(
+            name=name,
+            planned=planned,
+            logged=said,
+            source=str(state.source) if state and said is not None else "",
+            observed=observed,
+            unit="requests",
+            agrees=None if planned is None or seen is None else planned == seen,
+        )
+
+
+def plan_differs(case: Case) -> Iterator[Finding]:
+    """What the plan expects and what the engine's log says are not the same.
+
+    Either the plan was asked with other settings than the engine was started with, or the release
+    computes it otherwise than the one whose source the plan follows, or something on the card took
+    memory that the plan does not know of.
+    """
+    for check in case.plan.checks if case.plan else ():
+        fact: Fact | None = check.logged
+        if check.agrees is not False or fact is None:
+            continue
+        yield Finding(
+            cause="plan-differs",
+            claim=f"the plan expects {check.expected.wording} to be {check.expected.value:,}, the "
+            f"log says {fact.value:,}",
+            confidence="possible",
+            quotes=quote(fact),
+            figures=logged(fact),
+            settle="the release (--engine-version), and every option the engine was started with "
+            "(--flags): most likely one of them is another than was given",
+            rule="plan_differs",
+        )
+        return
