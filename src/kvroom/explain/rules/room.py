@@ -7,6 +7,7 @@ from kvroom.explain.finding import (
     ARITHMETIC,
     CIRCUMSTANCE,
     SAYS,
+    Change,
     Figure,
     Finding,
     Quote,
@@ -43,11 +44,12 @@ def page_unification(case: Case) -> Iterator[Finding]:
         f"the state of the recurrent layers makes a page {block.value:,.0f} tokens long, and a "
         f"request of {tokens:,} tokens fills {used:.0%} of its page"
     )
-    if case.quantised:
-        claim += "; a smaller KV dtype only makes the page longer, so no more requests fit"
-    fit, running = case.fit, _said(case)
+    claim += "; a smaller KV dtype only makes the page longer, so no more requests fit"
+    fit, running, state = case.fit, _said(case), case.state("most_waiting")
     if fit is not None and fit.waiting:
         claim += f": {fit.running} run, {fit.waiting} {_wait(fit.waiting)}"
+    elif state is not None:
+        claim += f": {state.running:.0f} run, {state.waiting:.0f} {_wait(int(state.waiting))}"
     yield Finding(
         cause="page-unification",
         claim=claim,
@@ -55,8 +57,16 @@ def page_unification(case: Case) -> Iterator[Finding]:
         decides=SAYS,
         quotes=(*quote(block), *running),
         figures=(*logged(block), *shares(case).figures),
-        remedy="leave the KV dtype at auto: fewer bits cost accuracy and speed here and admit "
-        "nobody; more memory for the pool, or fewer slots, is what helps",
+        remedy="more memory for the pool, or as many requests at once as run",
+        changes=(
+            Change(
+                setting="kv_cache_dtype",
+                now="auto",
+                to="",
+                because="fewer bits cost accuracy, and on some cards speed, and admit nobody here",
+                effect="none",
+            ),
+        ),
         rule="page_unification",
     )
 
