@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check fix bench docs lock clean
+.PHONY: demo test check fix bench score docs lock clean
 
 demo: .venv/installed            ## two real engines, one real model, three minutes
 	$(BIN)/kvroom demo
@@ -29,6 +29,11 @@ bench: .venv/dev-installed       ## our client and our readers beside others
 	$(BIN)/python bench/client.py -o docs/reference/client.md
 	$(BIN)/python bench/headers.py -o docs/reference/headers.md
 	$(BIN)/python bench/logs.py -o docs/reference/logs.md
+
+CASES ?= ../shared/cases/public
+
+score: .venv/dev-installed       ## how often the labelled cause of CASES/*/case.yaml is found
+	$(BIN)/python bench/score.py $(CASES)
 
 lock:                            ## choose the newest versions and write them down
 	rm -rf .venv && $(PYTHON) -m venv .venv

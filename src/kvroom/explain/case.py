@@ -49,6 +49,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's own options and environment variables, as spelled, with their values."""
     load: Load = Load()
     architecture: Architecture | None = None
+    block_tokens: int | None = None
+    """Tokens of a page, where the user chose them."""
+    overcommit: bool = False
+    """Whether requests are let in whose end may not fit."""
     card: str = ""
     card_bytes: int | None = None
     log: Log | None = None
@@ -107,6 +111,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the cache is asked to be smaller than 16 bits an element."""
         dtype = (self.settings.kv_cache_dtype or "auto").lower()
         return any(word in dtype for word in ("8", "4", "5")) and "16" not in dtype
+
+    @property
+    def is_async(self) -> bool:
+        """Whether vLLM schedules the next step while one is computed: its default from 0.12 on."""
+        off = "--no-async-scheduling" in self.options
+        return self.engine == "vllm" and not off and not self.before(0, 12)
 
     def before(self, *version: int) -> bool:
         """Whether the release is known and older than this."""

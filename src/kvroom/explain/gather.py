@@ -68,6 +68,8 @@ def gather(known: Known, log: Log | None, **more: Any) -> Case:
         options=_spelled(known.options),
         load=known.load,
         architecture=known.checkpoint.architecture if known.checkpoint else None,
+        block_tokens=known.block_tokens,
+        overcommit=known.overcommit,
         card=known.card,
         card_bytes=known.memory.high if known.memory else None,
         log=log,
@@ -161,7 +163,8 @@ def question(known: Known, facts: tuple[Fact, ...]) -> Question | None:
         return None
     engine = engines.engine(known.engine)
     sized = bool({fact.name for fact in facts} & set(SIZES))
-    bytes_known = known.available or known.memory or known.settings.kv_memory
+    weighed = known.memory if known.checkpoint.weights else None
+    bytes_known = known.available or weighed or known.settings.kv_memory
     if engine.room is None or (engine.takes_what_is_left and not sized and not bytes_known):
         return None
     load = known.load
@@ -172,7 +175,7 @@ def question(known: Known, facts: tuple[Fact, ...]) -> Question | None:
         output=load.output or 1,
         concurrency=(load.concurrency or 1,),
         available=known.available,
-        memory=known.memory,
+        memory=weighed,
         logged=facts if sized or not engine.takes_what_is_left else (),
     )
 

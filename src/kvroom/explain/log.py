@@ -53,6 +53,16 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
         one = self.facts.get(name)
         return one.last if one else None
 
+    def lowest(self, name: str) -> Fact | None:
+        """Of a figure the smallest that was said."""
+        one = self.facts.get(name)
+        return one.lowest if one else None
+
+    def highest(self, name: str) -> Fact | None:
+        """Of a figure the largest that was said."""
+        one = self.facts.get(name)
+        return one.highest if one else None
+
 
 def read(
     engine: Engine,
