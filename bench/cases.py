@@ -6,15 +6,16 @@ so that everything goes through the same reader. What is expected of the answer 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
+from sentences import lines as engine_lines
+from shapes import SYNTHETIC, architecture
 
 from kvroom import engines
-from kvroom.checkpoint.architecture import Architecture, Attention, State
 from kvroom.checkpoint.read import Checkpoint
 from kvroom.explain.asked import flags as as_options
 from kvroom.explain.case import Case, Load
@@ -62,18 +63,21 @@ DEFAULTS: Mapping[str, Any] = {
 def case(told: Told) -> Case:
     """The case as ``kvroom explain`` would have it."""
     engine = engines.engine(FORKS.get(told.engine.lower(), told.engine))
-    lines = [LogLine(n, text) for n, text in enumerate(_lines(told), start=1)]
+    asked = workload(f"{told.workload}; {'; '.join(told.flags)}")
+    length = _number(told.flags, r"max[- ]model[- ]len (\d+)") or 0
+    texts = engine_lines(told.engine, told.log_lines, length, asked.concurrency or 0)
+    lines = [LogLine(n, text) for n, text in enumerate(texts, start=1)]
     log = read(engine, lines, "log") if lines else None
     options, settings = _options(told, engine.name)
-    shape = _architecture(told)
-    pool = _pool(told)
+    shape = architecture(told.architecture, told.model)
+    pool = None if set(SYNTHETIC) & set(told.architecture) else _pool(told)
     return gather(
         Known(
             engine=engine.name,
             version=_version(told.version),
             settings=settings,
             options=options,
-            load=workload(f"{told.workload}; {'; '.join(told.flags)}"),
+            load=asked,
             checkpoint=Checkpoint(name=told.model, architecture=shape, weights=None)
             if shape
             else None,
@@ -87,48 +91,6 @@ def case(told: Told) -> Case:
         ),
         log,
     )
-
-
-# The log ------------------------------------------------------------------------------------------
-
-NUMBER = r"(?P<n>\d[\d,.]*\d|\d)"
-SENTENCES: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "vllm": (
-        (rf"available KV {NUMBER} GiB", "Available KV cache memory: {n} GiB"),
-        (rf"attention block {NUMBER} tokens", "Setting attention block size to {n} tokens"),
-        (rf"tokens, (?:max concurrency )?{NUMBER}x", "Maximum concurrency for {max_len} tokens "
-         "per request: {n}x"),
-        (rf"Maximum concurrency {NUMBER}x", "Maximum concurrency for {max_len} tokens per "
-         "request: {n}x"),
-        (r"kv=0\.(?P<n>\d{1,3}).*?running=(?P<r>\d+)", "Running: {r} reqs, Waiting: 0 reqs, "
-         "GPU KV cache usage: {percent}%"),
-        (r"^running=(?P<n>\d+)", "Running: {n} reqs, Waiting: 0 reqs, GPU KV cache usage: 0.0%"),
-        (rf"torch\.compile {NUMBER} s", "torch.compile takes {n} s in total"),
-        (rf"CUDA graph capture.*?{NUMBER} s", "Graph capturing finished in {n} secs, took 0 GiB"),
-        (rf"profiling / warmup {NUMBER} s", "Initial profiling/warmup run took {n} s"),
-        (rf"weight load .* {NUMBER} s", "Loading weights took {n} seconds"),
-    ),
-    "sglang": (
-        (r"^K=(?P<n>\d+):", "Mamba Cache is allocated. max_mamba_cache_size: {n}, conv_state size: "
-         "0GB, ssm_state size: 0GB"),
-        (rf"\({NUMBER} GB free", "available_gpu_mem={{n}} GB"),
-    ),
-}  # fmt: skip
-
-
-def _lines(told: Told) -> Iterator[str]:
-    """The lines, each sentence among them followed by the line that it tells of."""
-    length = _number(told.flags, r"max[- ]model[- ]len (\d+)") or 0
-    for line in told.log_lines:
-        yield line
-        for pattern, template in SENTENCES.get(told.engine, ()):
-            found = re.search(pattern, line)
-            if found and "[" not in line[:5]:
-                words = {**found.groupdict(), "max_len": f"{length:,}"}
-                words["percent"] = (
-                    f"{float('0.' + words['n']) * 100:.1f}" if words["n"].isdigit() else ""
-                )
-                yield template.format(**words)
 
 
 # Options ------------------------------------------------------------------------------------------
@@ -168,7 +130,7 @@ def _options(told: Told, engine: str) -> tuple[Options, Settings]:
 
 def _clean(flag: str) -> str:
     """An option without the remark behind it."""
-    return re.sub(r"\s*\(.*\)|\s+(?:/|vs|->)\s.*", "", flag)
+    return re.sub(r"\s*\(.*\)|\s+(?:/|vs|->)\s.*|,\s.*", "", flag)
 
 
 # Everything else ----------------------------------------------------------------------------------
@@ -202,7 +164,9 @@ def _card_bytes(hardware: str) -> Span | None:
 
 def _block(told: Told) -> int | None:
     """Tokens of a page, where an option or the engine's build says so."""
-    return _number(told.flags, r"--block-size (\d+)") or told.architecture.get("tokens_per_block")
+    return _number(told.flags, r"(?:--block-size|block size) (\d+)") or told.architecture.get(
+        "tokens_per_block"
+    )
 
 
 POOL = re.compile(
@@ -284,88 +248,3 @@ def _conversations(text: str) -> int | None:
         return int(found[1])
     several = re.search(r"prefix reuse|two-turn|round-robin over several|sessions|multi-turn", text)
     return 2 if several else None
-
-
-# The model ----------------------------------------------------------------------------------------
-
-
-def _architecture(told: Told) -> Architecture | None:
-    """Layers by kind; None where the shape is not told."""
-    shape = told.architecture
-    attention, states = tuple(_attention(shape)), tuple(_states(shape))
-    if not attention and not states:
-        return None
-    head = next((a for a in attention if a.kind in ("full", "mla")), None)
-    draft = msgspec.structs.replace(head, layers=1) if head and shape.get("mtp_layers") else None
-    return Architecture(
-        family=_family(told),
-        attention=attention,
-        states=states,
-        ssm_dtype="float32" if shape.get("gdn_v_heads") else None,
-        draft=draft,
-        dtype="float16" if "fp16" in told.model else "bfloat16",
-    )
-
-
-def _family(told: Told) -> str:
-    name = told.model.lower()
-    if "gemma-4" in name:
-        return "gemma4_text"
-    if told.architecture.get("gdn_v_heads"):
-        return "qwen3_5_text" if told.architecture["gdn_v_heads"] == 48 else "qwen3_next"
-    return "kimi_linear" if "kimi" in name else "llama"
-
-
-def _attention(shape: Mapping[str, Any]) -> Iterator[Attention]:
-    linear = sum(shape.get(name, 0) for name in ("linear_layers", "kda_layers", "mamba_layers"))
-    if shape.get("kv_lora_rank"):
-        layers = shape.get("mla_layers") or shape["layers"] - linear
-        width = shape["kv_lora_rank"] + shape.get("qk_rope_head_dim", 0)
-        yield Attention(kind="mla", layers=layers, kv_heads=1, key_dim=width, value_dim=0)
-        return
-    if shape.get("swa_layers") and shape.get("swa_head_dim"):
-        yield _heads(
-            "full", shape["full_layers"], shape["global_kv_heads"], shape["global_head_dim"]
-        )
-        yield _heads("sliding", shape["swa_layers"], shape["swa_kv_heads"], shape["swa_head_dim"],
-                     shape["sliding_window"])  # fmt: skip
-        return
-    if shape.get("swa_groups"):
-        yield _heads("full", shape.get("global_groups", 1), 2, 512)
-        yield _heads("sliding", shape["swa_groups"], 8, 256, shape["sliding_window"])
-        return
-    heads, size = shape.get("kv_heads"), shape.get("head_dim")
-    if heads and size and shape.get("layers"):
-        yield _heads("full", shape.get("full_attention_layers") or shape["layers"] - linear, heads,
-                     size)  # fmt: skip
-    elif shape.get("key_length") and shape.get("heads"):
-        yield Attention(kind="full", layers=shape["layers"], kv_heads=shape["heads"],
-                        key_dim=shape["key_length"], value_dim=shape["value_length"])  # fmt: skip
-
-
-def _heads(kind: Any, layers: int, heads: int, size: int, window: int | None = None) -> Attention:
-    return Attention(
-        kind=kind, layers=layers, kv_heads=heads, key_dim=size, value_dim=size, window=window
-    )
-
-
-def _states(shape: Mapping[str, Any]) -> Iterator[State]:
-    columns = shape.get("conv_kernel", 4) - 1
-    if shape.get("gdn_v_heads"):
-        size = shape["gdn_head_dim"]
-        yield State(
-            kind="gated_delta_net",
-            layers=shape["linear_layers"],
-            conv_channels=2 * shape["gdn_k_heads"] * size + shape["gdn_v_heads"] * size,
-            conv_columns=columns,
-            recurrent=shape["gdn_v_heads"] * size * size,
-        )
-    elif shape.get("kda_layers") and shape.get("kda_heads"):
-        heads, size = shape["kda_heads"], shape["kda_head_dim"]
-        yield State(
-            kind="kda",
-            layers=shape["kda_layers"],
-            conv_channels=3 * heads * size,
-            conv_columns=columns,
-            recurrent=heads * size * size,
-        )

@@ -3,8 +3,8 @@
     python bench/score.py ../shared/cases/public [--show ID]
 
 Of each case's file only what a user would have is given to kvroom; what is expected is compared
-afterwards. A finding counts as a wrong claim if it is neither the cause nor the second one. A number
-counts as not stated where no figure of that name is in the answer.
+afterwards. A finding counts as a wrong claim if it is neither the cause nor the second one. A
+number counts as not stated where no figure of that name is in the answer.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def score(file: Path) -> Scored:
     given, expected = load(file)
     try:
         found = explain(case(given))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - one broken case must not hide the others
         return Scored(id=given.id, expected=expected["cause"], causes=[], wrong=[], facts={},
                       error=f"{type(error).__name__}: {error}")  # fmt: skip
     causes = [finding.cause for finding in found.findings if finding.cause not in ASIDE]
@@ -124,8 +124,8 @@ def _names(label: str) -> list[str]:
 
 def _equal(ours: float, label: Any) -> bool:
     if isinstance(label, list):
-        return min(label) <= ours <= max(label)
-    return abs(ours - label) <= CLOSE * abs(label)
+        return bool(min(label) <= ours <= max(label))
+    return bool(abs(ours - label) <= CLOSE * abs(label))
 
 
 # The table ----------------------------------------------------------------------------------------
@@ -180,7 +180,8 @@ def _summary(scored: list[Scored], right: int, wrong: int, out: Console) -> None
               f"not enough evidence in {silent}.")  # fmt: skip
     out.print(f"{wrong} findings were wrong.")
     out.print(
-        f"Numbers: {facts['right']} right, {facts['wrong']} wrong, {facts['not stated']} not stated."
+        f"Numbers: {facts['right']} right, {facts['wrong']} wrong, "
+        f"{facts['not stated']} not stated."
     )
     for one in scored:
         names = [name for name, word in one.facts.items() if word == "wrong"]

@@ -114,9 +114,9 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_async(self) -> bool:
-        """Whether vLLM schedules the next step while one is computed: its default from 0.12 on."""
+        """Whether vLLM schedules the next step while one is computed: counted from 0.26 on."""
         off = "--no-async-scheduling" in self.options
-        return self.engine == "vllm" and not off and not self.before(0, 12)
+        return self.engine == "vllm" and not off and not self.before(0, 26)
 
     def before(self, *version: int) -> bool:
         """Whether the release is known and older than this."""

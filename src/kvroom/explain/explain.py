@@ -33,7 +33,7 @@ def explain(case: Case) -> Explanation:
     """The explanation of a case."""
     findings = _merged(_found(STORY, case))
     if all(finding.cause in ASIDE for finding in findings):
-        findings = [*_merged(_found(ELSE, case)), *findings]
+        findings = [*_first(ELSE, case), *findings]
     return Explanation(
         engine=case.engine,
         version=case.version,
@@ -48,6 +48,11 @@ def _found(rules: Iterable[Rule], case: Case) -> list[Finding]:
     """What says so itself before what is computed, that before circumstances; else the story."""
     found = [finding for rule in rules for finding in rule(case)]
     return sorted(found, key=lambda finding: (finding.decides, ORDER[finding.cause]))
+
+
+def _first(rules: Iterable[Rule], case: Case) -> list[Finding]:
+    """What the first of these rules finds that finds anything."""
+    return next((found for rule in rules if (found := list(rule(case)))), [])
 
 
 def _merged(findings: Iterable[Finding]) -> list[Finding]:

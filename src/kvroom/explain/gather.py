@@ -25,6 +25,7 @@ LOGGED = ("slots", "max_len", "batch_tokens", "tensor_parallel", "prefix_cache",
 """Settings that a log's word on them overrides."""
 SIZES = (*COUNTS, "available_bytes")
 TRUTHS = {"true": True, "false": False}
+WORST = ("kv_tokens", "max_concurrency")
 TELL_DTYPE = ("kv_block_tokens", "kv_bytes_per_token")
 ANY_BYTES = 1 << 40
 
@@ -53,7 +54,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 def gather(known: Known, log: Log | None, **more: Any) -> Case:
     """The case: the log's word before the user's, and the plan that follows from both."""
     engine = engines.engine(known.engine)
-    facts = {name: one.last for name, one in log.facts.items()} if log else {}
+    facts = _facts(log) if log else {}
     said = facts.get("version")
     known = msgspec.structs.replace(
         known,
@@ -78,6 +79,17 @@ def gather(known: Known, log: Log | None, **more: Any) -> Case:
         failed=more.pop("failed", _failed(log)),
         **more,
     )
+
+
+def _facts(log: Log) -> dict[str, Fact]:
+    """The last word on everything; of the pools of several starts with one length the smallest,
+    since it is the one that makes requests wait."""
+    lengths = log.facts.get("concurrency_tokens") or log.facts.get("max_len")
+    several = lengths is None or lengths.low == lengths.high
+    return {
+        name: one.lowest if name in WORST and several else one.last
+        for name, one in log.facts.items()
+    }
 
 
 def _settings(engine: Engine, known: Known, facts: Mapping[str, Fact]) -> Settings:

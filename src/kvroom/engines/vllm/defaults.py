@@ -60,6 +60,12 @@ def in_flight(ask: Ask) -> int:
     return steps * batch_tokens(ask)
 
 
+def admits_uncapped(ask: Ask) -> bool:
+    """Whether a prompt is let in only when all its tokens find pages in every group, windowed or
+    not: since whole prompts are reserved (#37307), until windows were counted as such (#39866)."""
+    return since(ask, 0, 17) and not since(ask, 0, 20)
+
+
 def prefix_cache(ask: Ask) -> bool:
     """``--enable-prefix-caching``: on by itself for hybrids since 0.28."""
     if ask.settings.prefix_cache is not None:

@@ -42,6 +42,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             return ceil_div(min(self.window + in_flight, tokens), self.block)
         return ceil_div(tokens, self.block)
 
+    def uncapped(self, tokens: int) -> int:
+        """Pages of a prompt if a window were to keep all of it."""
+        return self.steady_states if self.kind == "mamba" else ceil_div(tokens, self.block)
+
     def held(self, tokens: int) -> int:
         """Pages a request holds after so many tokens, when nothing of it is in flight."""
         if self.kind == "mamba":
@@ -83,6 +87,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     def pages(self, tokens: int, in_flight: int) -> int:
         """Block ids a request takes here at most."""
         return max(spec.pages(tokens, in_flight) for spec in self.specs)
+
+    def uncapped(self, tokens: int) -> int:
+        """Block ids of a prompt if windows were to keep all of it."""
+        return max(spec.uncapped(tokens) for spec in self.specs)
 
     def held(self, tokens: int) -> int:
         """Block ids a request holds here after so many tokens."""
@@ -195,6 +203,10 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     def held(self, tokens: int) -> int:
         """Block ids one request holds after so many tokens."""
         return sum(group.held(tokens) for group in self.groups)
+
+    def uncapped(self, tokens: int) -> int:
+        """Block ids of a whole prompt in every group, windows counted like full caches."""
+        return sum(group.uncapped(tokens) for group in self.groups)
 
     def concurrency(self, tokens: int) -> float:
         """Requests of so many tokens that fit; the null block counts here, as vLLM has it."""

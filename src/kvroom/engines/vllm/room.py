@@ -38,6 +38,7 @@ def plan(ask: Ask) -> KvRoom:
     start.check_graphs(ask, made)
     concurrency = made.concurrency(length)
     tokens = _logged_tokens(ask, made, length)
+    whole = defaults.admits_uncapped(ask)
     return KvRoom(
         bytes_per_token=sum(a.layers * _token_bytes(a, dtype, ask) for a in ask.growing),
         pool_bytes=made.blocks * made.width,
@@ -48,7 +49,9 @@ def plan(ask: Ask) -> KvRoom:
             Pages(
                 limit="kv",
                 usable=made.blocks - 1,
-                admission=lambda prompt, output: made.held(prompt),
+                admission=lambda prompt, output: (
+                    made.uncapped(prompt) if whole else made.held(prompt)
+                ),
                 end=lambda prompt, output: made.held(prompt + output),
             ),
         ),

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from kvroom.explain.case import Case
 from kvroom.explain.finding import ARITHMETIC, CIRCUMSTANCE, SAYS, Figure, Finding, logged, quote
 from kvroom.explain.shares import shares
+from kvroom.room import Ask
 
 CLOSE = 0.002
 NEARLY_ALL = 0.85
@@ -98,34 +99,45 @@ def as_planned(case: Case) -> Iterator[Finding]:
 
 def bytes_per_token_agree(case: Case) -> Iterator[Finding]:
     """The bytes of the cache divided by its tokens are what the layers of the model need."""
-    size, tokens, shape = case.fact("kv_bytes"), _tokens(case), case.architecture
+    size, tokens, shape = _bytes(case), _tokens(case), case.architecture
     if size is None or tokens is None or shape is None or case.failed:
         return
-    if not isinstance(size.value, float) or not tokens:
-        return
     each = sum(a.layers * a.elements(case.settings.tensor_parallel or 1) for a in shape.attention)
-    bits = size.value * 8 / tokens / each if each else 0
+    bits = size * 8 / tokens / each if each else 0
     near = next((b for b in (16, 8, 8.5, 4.5) if abs(bits - b) <= max(CLOSE * b, 0.02)), None)
     if near is None:
         return
     yield Finding(
         cause="benign",
-        claim=f"the number is right: {size.value / tokens:,.0f} B a token is {each:,} elements of "
+        claim=f"the number is right: {size / tokens:,.0f} B a token is {each:,} elements of "
         f"{near} bits, as the shape of the model asks for",
         confidence="likely",
         decides=CIRCUMSTANCE,
-        quotes=quote(size, case.fact("kv_tokens")),
+        quotes=quote(case.fact("kv_bytes"), case.fact("available_bytes"), case.fact("kv_blocks")),
         figures=(
-            *logged(size),
-            Figure(name="bytes_per_token", value=round(size.value / tokens), how="planned",
-                   unit="bytes", arithmetic=f"{size.value:,.0f} B / {tokens:,.0f} tokens"),
+            Figure(name="bytes_per_token", value=round(each * near / 8), how="planned",
+                   unit="bytes",
+                   arithmetic=f"{each:,} elements x {near} bits; {size:,.0f} B hold {tokens:,.0f}"),
         ),
         remedy="leave it; engines take what they are allowed to, whether requests need it or not",
         rule="bytes_per_token_agree",
     )  # fmt: skip
 
 
+def _bytes(case: Case) -> float | None:
+    """Of the cache, or TensorRT-LLM's share of what is left."""
+    left, share = case.number("available_bytes"), case.adapter.share
+    if case.number("kv_bytes") or left is None or share is None or case.architecture is None:
+        return case.number("kv_bytes")
+    taken = share(Ask(architecture=case.architecture, settings=case.settings, available=0))
+    return left * taken.fraction if taken.of == "rest" else left
+
+
 def _tokens(case: Case) -> float | None:
+    block = case.number("kv_block_tokens") or case.block_tokens
+    blocks = case.number("kv_blocks")
+    if blocks and block:
+        return blocks * block
     named = case.number("kv_tokens") or case.number("kv_allocated_tokens")
     return named or case.number("context_tokens") or case.number("slot_tokens")
 

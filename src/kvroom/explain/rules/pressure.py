@@ -17,7 +17,7 @@ from kvroom.explain.finding import (
 from kvroom.explain.shares import shares
 
 OVERFULL = 0.99
-MOSTLY = 0.5
+MOSTLY = 2 / 3
 UNEVEN = 8
 LONG = 16_384
 """Tokens of a prompt from which the finest group of pages counts."""
