@@ -14,6 +14,7 @@ from kvroom import located
 from kvroom.checkpoint.architecture import Architecture
 from kvroom.errors import InputError
 from kvroom.room import Share
+from kvroom.units import parse_bytes
 
 GIB = 1 << 30
 NOT_TO_BE_HAD = 0.05
@@ -25,6 +26,19 @@ class Span(msgspec.Struct, frozen=True):
 
     low: int
     high: int
+
+
+def size(text: str | None, option: str) -> Span | None:
+    """An exact number of bytes; InputError names the option."""
+    if text is None:
+        return None
+    try:
+        count = int(parse_bytes(int(text) if text.isdigit() else text))
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from None
+    if not 0 < count < 1 << 50:
+        raise InputError(f"{option} {text}: no card has that much memory", "such as 24GiB")
+    return Span(count, count)
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -77,3 +77,8 @@ class Limits(Strict, frozen=True):
     def given(self) -> dict[str, Any]:
         """The limits that were set, by name."""
         return {k: v for k, v in msgspec.structs.asdict(self).items() if v is not None}
+
+
+ASKED = ("slots", "max_len", "kv_cache_dtype", "memory_fraction", "batch_tokens", "prefix_cache",
+         "tensor_parallel")  # fmt: skip
+"""Settings that are options of commands which start nothing."""

@@ -20,13 +20,10 @@ from kvroom.explain.gather import Known, gather
 from kvroom.explain.log import read
 from kvroom.explain.signatures import marks
 from kvroom.loglines import log_lines
-from kvroom.memory import card
+from kvroom.memory import card, size
 from kvroom.options import Options
-from kvroom.plan.asked import size
-from kvroom.settings import Settings
+from kvroom.settings import ASKED, Settings
 
-SETTINGS = ("slots", "max_len", "kv_cache_dtype", "memory_fraction", "batch_tokens", "prefix_cache",
-            "tensor_parallel")  # fmt: skip
 STDIN = "-"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")
 
@@ -59,7 +56,7 @@ def _known(engine: str, given: Mapping[str, Any]) -> Known:
     return Known(
         engine=engine,
         version=given["engine_version"],
-        settings=Settings(**{name: given[name] for name in SETTINGS if given[name] is not None}),
+        settings=Settings(**{name: given[name] for name in ASKED if given[name] is not None}),
         options=flags(given["flags"]),
         load=Load(prompt=given["prompt"], output=given["output"], concurrency=given["concurrency"]),
         checkpoint=read_checkpoint(given["model"]) if given["model"] else None,

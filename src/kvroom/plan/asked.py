@@ -11,16 +11,12 @@ from kvroom.checkpoint.read import Checkpoint, read_checkpoint
 from kvroom.errors import InputError
 from kvroom.log_reader import last
 from kvroom.loglines import log_lines
-from kvroom.memory import Span, card
+from kvroom.memory import Span, card, size
 from kvroom.observe import devices
 from kvroom.plan.question import Question
 from kvroom.records import Fact
 from kvroom.room import Ask
-from kvroom.settings import Settings, Speculative
-from kvroom.units import parse_bytes
-
-SETTINGS = ("slots", "max_len", "kv_cache_dtype", "memory_fraction", "batch_tokens", "prefix_cache",
-            "tensor_parallel")  # fmt: skip
+from kvroom.settings import ASKED, Settings, Speculative
 
 
 def asked(given: Mapping[str, Any]) -> list[tuple[Question, str]]:
@@ -62,7 +58,7 @@ def _question(
 
 
 def _settings(given: Mapping[str, Any]) -> Settings:
-    settings = {name: given[name] for name in SETTINGS if given[name] is not None}
+    settings = {name: given[name] for name in ASKED if given[name] is not None}
     fraction = settings.get("memory_fraction")
     if fraction is not None and not 0 < fraction <= 1:
         raise InputError(f"--memory-fraction {fraction} is not between 0 and 1", "such as 0.9")
@@ -81,19 +77,6 @@ def _levels(text: str) -> tuple[int, ...]:
     if not levels or min(levels) < 1:
         raise InputError(f"--concurrency {text!r} is not a list of numbers", "such as 1,8,32")
     return levels
-
-
-def size(text: str | None, option: str) -> Span | None:
-    """An exact number of bytes; InputError names the option."""
-    if text is None:
-        return None
-    try:
-        count = int(parse_bytes(int(text) if text.isdigit() else text))
-    except ValueError as error:
-        raise InputError(f"{option}: {error}") from None
-    if not 0 < count < 1 << 50:
-        raise InputError(f"{option} {text}: no card has that much memory", "such as 24GiB")
-    return Span(count, count)
 
 
 def _card(given: Mapping[str, Any], *, known: bool) -> tuple[str, Span | None]:
