@@ -6,9 +6,13 @@ import msgspec
 
 from kvroom import engines
 from kvroom.analyse.contender import Measured
+from kvroom.analyse.live import Live
+from kvroom.analyse.metrics import LevelMetrics
+from kvroom.analyse.noise import Noise
 from kvroom.checkpoint.architecture import Architecture
 from kvroom.engine import Engine
-from kvroom.explain.log import Log, State
+from kvroom.explain.course import Course, State
+from kvroom.explain.log import Log
 from kvroom.fit import Fit
 from kvroom.plan.question import Planned, Question, Refused
 from kvroom.records import Fact
@@ -62,6 +66,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     measured: Measured | None = None
     level: int | None = None
     """The highest concurrency that was measured."""
+    noise: Noise | None = None
+    """Of the run it was measured in."""
+    observed: Course | None = None
+    """By the engine's own gauges, while that level was measured."""
     failed: bool = False
     """Whether it never got ready, or ended by itself."""
 
@@ -80,9 +88,25 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return fact.value if fact and isinstance(fact.value, float) else None
 
     def state(self, name: str) -> State | None:
-        """One of the lines that tell how busy the engine was: ``most_waiting``, ``fullest``."""
-        found = getattr(self.log.course, name) if self.log else None
+        """One of the moments that tell how busy the engine was: ``most_waiting``, ``fullest``."""
+        found = getattr(self.course, name) if self.course else None
         return found if isinstance(found, State) else None
+
+    @property
+    def course(self) -> Course | None:
+        """How busy the engine was: by its gauges, else by its log."""
+        return self.observed or (self.log.course if self.log else None)
+
+    @property
+    def top(self) -> LevelMetrics | None:
+        """What was measured at the level."""
+        found = self.measured.level(self.level) if self.measured and self.level else None
+        return found if found is not None and found.completed else None
+
+    @property
+    def live(self) -> Live | None:
+        """What the engine's gauges showed while it was measured."""
+        return self.measured.live.get(self.level) if self.measured and self.level else None
 
     @property
     def plan(self) -> Planned | None:

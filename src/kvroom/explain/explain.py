@@ -86,5 +86,5 @@ def _missing(case: Case) -> Iterable[str]:
         yield "the bytes of the KV cache: the start of the log, --available, or --card"
     if case.load.concurrency is None or not case.load.tokens:
         yield "the load (--concurrency, --prompt, --output): whether it fits depends on it"
-    if case.log is not None and not case.log.course.states:
+    if case.log is not None and not (case.course and case.course.states):
         yield "a line that tells how many run and wait, such as vLLM's 'Running: ... Waiting: ...'"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from kvroom.explain.case import Case
+from kvroom.explain.course import State
 from kvroom.explain.finding import ARITHMETIC, SAYS, Change, Figure, Finding, logged, quote
-from kvroom.explain.log import State
 
 HALF_FULL = 0.8
 """Below this usage a pool keeps nobody out."""
@@ -183,7 +183,7 @@ def prompts_fill_steps(case: Case) -> Iterator[Finding]:
 
 def _of(state: State) -> tuple[Figure, ...]:
     return tuple(
-        Figure(name=name, value=value, how="logged", source=str(state.source))
+        Figure(name=name, value=value, how=state.how, source=str(state.source))
         for name in ("running", "waiting", "kv_cache_usage", "prompt_tokens_per_s")
         if (value := getattr(state, name)) is not None
     )

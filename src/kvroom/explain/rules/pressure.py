@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from kvroom.explain.case import Case
+from kvroom.explain.course import State
 from kvroom.explain.finding import (
     ARITHMETIC,
     CIRCUMSTANCE,
@@ -31,9 +32,12 @@ def pushed_out(case: Case) -> Iterator[Finding]:
     grow. Requests of equal length that started together cross a page boundary together, so the pool
     that held them all is short by as many pages as there are requests, in one step.
     """
-    counted, fell = case.fact("preempted"), case.log.course.fell if case.log else None
+    counted, fell = case.fact("preempted"), case.course.fell if case.course else None
     state = case.state("fullest")
-    if counted is not None and isinstance(counted.value, float) and counted.value > 0:
+    if case.live is not None and case.live.preempted:
+        claim = f"{case.live.preempted:,.0f} preemptions by the engine's own counter"
+        yield _pushed(case, claim, _moment(state), SAYS)
+    elif counted is not None and isinstance(counted.value, float) and counted.value > 0:
         yield _pushed(case, f"{counted.value:,.0f} preemptions", quote(counted), SAYS)
     elif fell is not None and fell[1].waiting > fell[0].waiting:
         before, after = fell
@@ -52,6 +56,10 @@ def pushed_out(case: Case) -> Iterator[Finding]:
         fit = case.fit
         claim = f"{fit.running + fit.preempted} are let in, and {fit.preempted} of them do not fit"
         yield _pushed(case, claim + " when all have grown", (), ARITHMETIC)
+
+
+def _moment(state: State | None) -> tuple[Quote, ...]:
+    return (Quote(state.source, state.text),) if state else ()
 
 
 def _pushed(case: Case, what: str, quotes: tuple[Quote, ...], decides: int) -> Finding:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from kvroom.explain.case import Case
+from kvroom.explain.course import State
 from kvroom.explain.finding import (
     ARITHMETIC,
     CIRCUMSTANCE,
@@ -14,7 +15,6 @@ from kvroom.explain.finding import (
     logged,
     quote,
 )
-from kvroom.explain.log import State
 from kvroom.explain.shares import Shares, shares
 from kvroom.records import Fact
 
@@ -206,8 +206,8 @@ def _seen(case: Case, state: State, stuck: bool) -> Finding:
         decides=SAYS,
         quotes=(*_said(case), *_sizes(case)),
         figures=(
-            Figure(name="running", value=state.running, how="logged", source=str(state.source)),
-            Figure(name="waiting", value=state.waiting, how="logged", source=str(state.source)),
+            Figure(name="running", value=state.running, how=state.how, source=str(state.source)),
+            Figure(name="waiting", value=state.waiting, how=state.how, source=str(state.source)),
         ),
         remedy="a larger pool, shorter requests, or a release that admits a long prompt in pieces"
         if stuck
