@@ -1,5 +1,6 @@
 """From a prepared contender to the command that starts it: engine, weights, files and caches."""
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Sequence
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import yaml
 
+from kvroom.checkpoint.read import read_checkpoint
 from kvroom.engine import Place
+from kvroom.errors import InputError
 from kvroom.launch import LOOPBACK, Command, check_port, free_port, shown_argv, shown_env
 from kvroom.matchup import Model
 from kvroom.observe import devices
@@ -77,6 +80,8 @@ class _Assembly:
             self.python = given_python(provide.env, prepared.base)
         self.weights = provided(model, prepared.engine, prepared.base, say, run.model_revision())
         self.cache = _cache(run, prepared, kind)
+        with contextlib.suppress(InputError):
+            files.write_model(read_checkpoint(self.weights.path))
         if kind == "first":
             evict(Path(self.weights.path))
         self.port = _port(prepared)

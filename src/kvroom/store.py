@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from kvroom import __version__
+from kvroom.checkpoint.read import Checkpoint
 from kvroom.errors import InputError
 from kvroom.loglines import log_lines
 from kvroom.matchup import Matchup, load_matchup
@@ -207,6 +208,12 @@ class Run:
                 found.append(msgspec.json.decode(line, type=Sample))
         return found
 
+    def checkpoint(self, contender: str) -> Checkpoint | None:
+        """The shape of the model that the last launch served, if it could be read."""
+        starts = self.starts(contender)
+        file = starts[-1].model if starts else None
+        return _decode(file, Checkpoint) if file is not None and file.exists() else None
+
     # how it came out
 
     def write_ending(self, contender: str, ending: Ending) -> None:
@@ -262,11 +269,16 @@ class StartFiles:
         self.samples = folder / f"samples{suffix}.jsonl"
         self.config = folder / f"config{suffix}.yaml"
         self.warmup = folder / f"warmup{suffix}.parquet"
+        self.model = folder / f"model{suffix}.json"
         self.folder = folder
 
     def write(self, start: Start) -> None:
         """Keep what was started."""
         write_whole(self.command, _pretty(start))
+
+    def write_model(self, checkpoint: Checkpoint) -> None:
+        """Keep the shape of the model that was served."""
+        write_whole(self.model, _pretty(checkpoint))
 
 
 def write_whole(file: Path, data: bytes) -> None:

@@ -94,7 +94,7 @@ def _measured(run: Run, contender: Contender) -> Measured:
         levels=[level_metrics(group) for group in grouped.values()],
         voids={level: why for level, group in grouped.items() if (why := _void(group))},
         starts=list(_starts(run, contender, stored)),
-        live=live(_samples(run, contender), [_window(one) for one in stored]),
+        live=live(_samples(run, contender), [Window.of(one) for one in stored]),
     )
 
 
@@ -123,13 +123,6 @@ def _samples(run: Run, contender: Contender) -> list[Sample]:
             lines = run.log_lines(files, engine.log_marks)
             found += from_log(engine.read_log(lines, files.log.name), started_ns)
     return sorted(found, key=lambda sample: sample.at_ns)
-
-
-def _window(stored: Round) -> Window:
-    start_ns = stored.info.started_ns
-    return Window(
-        stored.info.concurrency, start_ns, start_ns + (stored.frame["ended_ns"].max() or 0)
-    )
 
 
 def _void(rounds: list[RoundMetrics]) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from kvroom.records import Fact, Sample
+from kvroom.store import Round
 from kvroom.units import NS_PER_S
 
 LOGGED = ("running", "waiting", "kv_cache_usage")
@@ -16,6 +17,18 @@ class Window(msgspec.Struct, frozen=True):
     concurrency: int
     start_ns: int
     end_ns: int
+
+    @classmethod
+    def of(cls, stored: Round) -> "Window":
+        """The window of a stored round."""
+        start_ns = stored.info.started_ns
+        return cls(
+            stored.info.concurrency, start_ns, start_ns + (stored.frame["ended_ns"].max() or 0)
+        )
+
+    def holds(self, sample: Sample) -> bool:
+        """Whether the sample was taken meanwhile."""
+        return self.start_ns <= sample.at_ns <= self.end_ns
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +80,7 @@ def from_log(facts: Iterable[Fact], started_ns: int) -> list[Sample]:
 
 
 def _level(samples: Sequence[Sample], windows: Sequence[Window]) -> Live:
-    within = [s for s in samples for w in windows if w.start_ns <= s.at_ns <= w.end_ns]
+    within = [s for s in samples for w in windows if w.holds(s)]
     devices = [device.memory_bytes for sample in within for device in sample.devices]
     return Live(
         samples=len(within),
@@ -86,7 +99,7 @@ def _series(samples: Sequence[Sample], windows: Sequence[Window]) -> Iterator[Mo
     before_ns = 0
     for window in windows:
         for sample in samples:
-            if window.start_ns <= sample.at_ns <= window.end_ns and sample.gauges:
+            if window.holds(sample) and sample.gauges:
                 yield Moment(
                     at_s=round((before_ns + sample.at_ns - window.start_ns) / NS_PER_S, 3),
                     running=sample.gauges.get("running"),
