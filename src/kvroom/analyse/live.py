@@ -1,5 +1,7 @@
 """What an engine said of itself and took while a level ran: its own gauges beside our client."""
 
+import functools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -53,6 +55,10 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes_max: int | None
     device_memory_bytes_max: int | None
     series: list[Moment]
+    throttled: int | None = None
+    """All reasons, as the driver's bits, for which a card was held down."""
+    clock_mhz: tuple[int, int] | None = None
+    """The lowest and the highest clock of the cards."""
 
 
 def live(samples: Sequence[Sample], windows: Iterable[Window]) -> dict[int, Live]:
@@ -81,7 +87,9 @@ def from_log(facts: Iterable[Fact], started_ns: int) -> list[Sample]:
 
 def _level(samples: Sequence[Sample], windows: Sequence[Window]) -> Live:
     within = [s for s in samples for w in windows if w.holds(s)]
-    devices = [device.memory_bytes for sample in within for device in sample.devices]
+    devices = [device for sample in within for device in sample.devices]
+    clocks = [device.clock_mhz for device in devices if device.clock_mhz]
+    masks = [device.throttled for device in devices if device.throttled is not None]
     return Live(
         samples=len(within),
         running_max=_most(within, "running"),
@@ -89,7 +97,9 @@ def _level(samples: Sequence[Sample], windows: Sequence[Window]) -> Live:
         kv_cache_usage_max=_most(within, "kv_cache_usage"),
         preempted=_risen(samples, windows, "preempted"),
         memory_bytes_max=max((s.memory_bytes for s in within if s.memory_bytes), default=None),
-        device_memory_bytes_max=max(devices, default=None),
+        device_memory_bytes_max=max((d.memory_bytes for d in devices), default=None),
+        throttled=functools.reduce(operator.or_, masks) if masks else None,
+        clock_mhz=(min(clocks), max(clocks)) if clocks else None,
         series=list(_series(samples, windows)),
     )
 

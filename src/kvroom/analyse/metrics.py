@@ -52,6 +52,8 @@ class RoundMetrics(msgspec.Struct, frozen=True, kw_only=True):
     read_late_ms: float | None
     """99th percentile of read after the kernel had it; None without kernel stamps."""
     events_per_read: float
+    tokens_per_event: float
+    """Of completed requests, the first event included; 0 where nothing came."""
     tokens_by: dict[str, int]
     """How the tokens of how many requests were counted."""
     clocks: list[str]
@@ -109,6 +111,7 @@ def round_metrics(stored: Round) -> RoundMetrics:
         send_late_ms=_p99(late) / NS_PER_MS,
         read_late_ms=_read_late_ms(rows),
         events_per_read=_events_per_read(rows),
+        tokens_per_event=_tokens_per_event(good),
         tokens_by=dict(Counter(r["token_source"] for r in rows)),
         clocks=sorted({r["clock"] for r in rows}),
         prompts_sha256=stored.info.prompts_sha256,
@@ -229,6 +232,11 @@ def _events_per_read(rows: Sequence[dict[str, Any]]) -> float:
     events = sum(len(row["event_read_ns"]) for row in rows)
     reads = sum(len(set(row["event_read_ns"])) for row in rows)
     return events / reads if reads else 0.0
+
+
+def _tokens_per_event(streams: Sequence[_Stream]) -> float:
+    events = sum(stream.carried.size for stream in streams)
+    return float(sum(stream.carried.sum() for stream in streams) / events) if events else 0.0
 
 
 def _p99(sample: Sequence[float]) -> float:

@@ -68,6 +68,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """The highest concurrency that was measured."""
     noise: Noise | None = None
     """Of the run it was measured in."""
+    load_per_core: float | None = None
+    """Runnable processes for each core before the run began."""
     observed: Course | None = None
     """By the engine's own gauges, while that level was measured."""
     failed: bool = False

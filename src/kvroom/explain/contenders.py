@@ -37,6 +37,7 @@ def _case(run: Run, one: Measured, checkpoint: Checkpoint | None, floor: Noise) 
         measured=one,
         level=level,
         noise=floor,
+        load_per_core=_load(run),
         observed=_observed(run, contender, starts[-1], level) if starts and level else None,
     )
 
@@ -58,6 +59,11 @@ def _known(run: Run, one: Measured, checkpoint: Checkpoint | None, level: int | 
         checkpoint=run.checkpoint(contender.name) or checkpoint,
         on_cpu=_on_cpu(run, one),
     )
+
+
+def _load(run: Run) -> float | None:
+    average, cores = run.info.machine.get("load_average"), run.info.machine.get("cores")
+    return average / cores if isinstance(average, int | float) and cores else None
 
 
 def _on_cpu(run: Run, one: Measured) -> bool:

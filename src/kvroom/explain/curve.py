@@ -2,8 +2,9 @@
 
 Requests of equal length that come together also end together. If R of N run at once, a round is so
 many batches of R and one of what is left, and its seconds are the sum of theirs. The seconds of a
-batch that was not measured lie between those of the largest smaller one (the step costs the same
-with more requests in it) and as many times more as it has requests (they gain nothing by sharing).
+batch larger than any that was measured lie on the line of the two largest. They are held between
+growing half as fast as that (where only one was measured: not at all) and as many times more as
+there are requests, which is when they gain nothing by sharing a step.
 """
 
 import math
@@ -12,8 +13,10 @@ from collections.abc import Sequence
 import msgspec
 
 from kvroom.explain.case import Case
-from kvroom.explain.finding import How
+from kvroom.explain.finding import How, Span
 
+STILL_GROWS = 0.5
+"""The least share of its slope with which a batch goes on to grow. An assumption."""
 GROWS = 1.05
 """More tokens a second than at the level before by this much is growth."""
 
@@ -26,14 +29,6 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """From due to the last token of a round."""
     tpot_ms: float | None
-
-
-class Span(msgspec.Struct, frozen=True):
-    """A predicted figure: the likeliest value, and the ends between which it is expected."""
-
-    low: float
-    likely: float
-    high: float
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,13 +110,12 @@ def _beyond(points: Sequence[Point], requests: int) -> Span:
     """Past the largest measured batch: on the line of the last two, held to its two bounds."""
     last = points[-1]
     least, most = last.seconds, last.seconds * requests / last.concurrency
-    if len(points) > 1:
-        before = points[-2]
-        slope = (last.seconds - before.seconds) / (last.concurrency - before.concurrency)
-        likely = last.seconds + slope * (requests - last.concurrency)
-    else:
-        likely = math.sqrt(least * most)
-    return Span(least, min(max(likely, least), most), most)
+    if len(points) == 1:
+        return Span(least, math.sqrt(least * most), most)
+    before = points[-2]
+    slope = (last.seconds - before.seconds) / (last.concurrency - before.concurrency)
+    more = min(max(0.0, slope * (requests - last.concurrency)), most - least)
+    return Span(least + STILL_GROWS * more, least + more, most)
 
 
 def curve(case: Case) -> Curve | None:
@@ -156,13 +150,15 @@ def curve(case: Case) -> Curve | None:
 
 
 def _together(case: Case, concurrency: int) -> tuple[int, How]:
-    """How many run at once: by the gauges unless requests were pushed out, else by the plan, else
-    as many as streamed at once."""
-    waiting, running = case.state("most_waiting"), case.state("most_running")
-    pushed = case.live is not None and case.live.preempted
-    if running is not None and not pushed and case.observed is not None:
-        return (int(running.running) or 1, "observed") if waiting else (concurrency, "observed")
-    if case.fit is not None and case.fit.running:
-        return min(case.fit.running, concurrency), "planned"
+    """How many run to their end at once: where the pool is short, the plan's figure, since gauges
+    count requests that are about to be pushed out; else by the gauges, else as many as streamed."""
+    fit, running = case.fit, case.state("most_running")
+    if fit is not None and fit.running and fit.waiting and case.state("most_waiting"):
+        return min(fit.running, concurrency), "planned"
+    if running is not None and case.observed is not None:
+        waits = case.state("most_waiting") is not None
+        return (int(running.running) or 1 if waits else concurrency), "observed"
+    if fit is not None and fit.running:
+        return min(fit.running, concurrency), "planned"
     streaming = case.top.first_round.flight.max_streaming if case.top else concurrency
     return max(1, min(streaming, concurrency)), "observed"

@@ -7,7 +7,9 @@ import msgspec
 
 from kvroom.explain.capacity import Capacity, capacities
 from kvroom.explain.case import Case
-from kvroom.explain.finding import Cause, Change, Finding
+from kvroom.explain.curve import Curve, curve
+from kvroom.explain.finding import CIRCUMSTANCE, Cause, Change, Finding
+from kvroom.explain.growth import growth
 from kvroom.explain.recommend import recommend
 from kvroom.explain.rules import ELSE, STORY, Rule
 
@@ -25,6 +27,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     capacities: tuple[Capacity, ...]
     changes: tuple[Change, ...]
     """Ranked."""
+    growth: str = ""
+    """The measured curve in words."""
+    curve: Curve | None = None
     missing: tuple[str, ...] = ()
     """What would allow an answer where there is none."""
 
@@ -32,16 +37,25 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 def explain(case: Case) -> Explanation:
     """The explanation of a case."""
     findings = _merged(_found(STORY, case))
-    if all(finding.cause in ASIDE for finding in findings):
+    if all(_aside(finding, case) for finding in findings):
         findings = [*_first(ELSE, case), *findings]
+    measured = curve(case)
     return Explanation(
         engine=case.engine,
         version=case.version,
         findings=tuple(findings),
         capacities=tuple(capacities(case)),
         changes=recommend(case, findings),
+        growth=growth(case, measured) if measured else "",
+        curve=measured,
         missing=() if findings else tuple(_missing(case)),
     )
+
+
+def _aside(finding: Finding, case: Case) -> bool:
+    """Whether it does not answer why the numbers are what they are."""
+    measured = case.top is not None and finding.decides == CIRCUMSTANCE
+    return measured or finding.cause in ASIDE
 
 
 def _found(rules: Iterable[Rule], case: Case) -> list[Finding]:

@@ -63,6 +63,14 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     arithmetic: str = ""
 
 
+class Span(msgspec.Struct, frozen=True):
+    """A predicted figure: the likeliest value, and the ends between which it is expected."""
+
+    low: float
+    likely: float
+    high: float
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One setting to change, or to leave alone."""
 
@@ -79,6 +87,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     verify: str = ""
     running: int | None = None
     """Requests that run at once with it, as planned."""
+    tokens_per_s: Span | None = None
+    """At the highest level that was measured, by the curve, if a step costs what it costs now."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from kvroom.explain.case import Case
+from kvroom.explain.curve import Curve, curve
 from kvroom.explain.finding import Change, Finding
 from kvroom.plan.question import Gain
 from kvroom.units import show_bytes
@@ -41,7 +44,16 @@ def recommend(case: Case, findings: Sequence[Finding]) -> tuple[Change, ...]:
     planned = list(_planned(case)) if room else []
     alone = [one for one in said if one.to and not _among(one, planned)]
     leave = [one for one in said if not one.to]
-    return tuple(alone + planned + leave)
+    measured = curve(case)
+    return tuple(_predicted(one, measured) for one in alone + planned + leave)
+
+
+def _predicted(change: Change, measured: Curve | None) -> Change:
+    """With what the measured curve expects of it."""
+    if measured is None or not change.running:
+        return change
+    speed = measured.tokens_per_s(min(change.running, measured.top.concurrency))
+    return msgspec.structs.replace(change, tokens_per_s=speed)
 
 
 def _among(change: Change, others: Sequence[Change]) -> bool:

@@ -5,11 +5,25 @@ from collections.abc import Callable, Iterator
 from kvroom.explain.capacity import plan_differs
 from kvroom.explain.case import Case
 from kvroom.explain.finding import Finding
-from kvroom.explain.rules import cold, fine, known, limits, options, pressure, reuse, room, start
+from kvroom.explain.rules import (
+    cold,
+    fine,
+    known,
+    limits,
+    measured,
+    options,
+    pressure,
+    reuse,
+    room,
+    start,
+)
 
 Rule = Callable[[Case], Iterator[Finding]]
 
 STORY: tuple[Rule, ...] = (
+    measured.client_too_late,
+    measured.wrong_lengths,
+    measured.truncated_prompts,
     known.known_failure,
     known.own_error,
     start.length_does_not_fit,
@@ -40,12 +54,18 @@ STORY: tuple[Rule, ...] = (
     reuse.states_evicted,
     cold.cold_start,
     options.sampling_on_host,
+    measured.single_slot,
+    measured.several_tokens_per_chunk,
+    measured.speculative_decoding,
+    measured.warm_up,
+    measured.host_noise,
     plan_differs,
 )
 """What is asked of every case."""
 
 ELSE: tuple[Rule, ...] = (
     options.quantised_without_gain,
+    measured.still_grows,
     fine.client_limited,
     fine.printed_per_group,
     fine.as_planned,
