@@ -218,6 +218,7 @@ def _check(matchup: Path, as_json: bool) -> None:
 @click.option("--engine", help="Whose log it is, where that cannot be told from it.")
 @click.option("--engine-version", default="", help="Where the log does not say it.")
 @click.option("--model", help="Folder, .gguf file or hub id: how many fit is then computed.")
+@click.option("--contender", help="Of a run, only this one.")
 @click.option("--concurrency", type=COUNT, help="Requests that come together.")
 @click.option("--prompt", type=COUNT, help="Tokens of a prompt.")
 @click.option("--output", type=COUNT, help="Tokens of an answer.")
@@ -252,6 +253,9 @@ def explain(target: str, facts: bool, as_json: bool, **given: Any) -> None:
     if facts:
         _list_facts(target, given["engine"], as_json)
         return
+    if Path(target).is_dir():
+        _explain_run(Path(target), given, as_json)
+        return
     from kvroom.explain.asked import asked
     from kvroom.explain.explain import explain as explained
     from kvroom.report.explained import explanation_data, show_explanation
@@ -261,6 +265,24 @@ def explain(target: str, facts: bool, as_json: bool, **given: Any) -> None:
         _print_json(explanation_data(answer))
     else:
         show_explanation(answer, console(stderr=False))
+
+
+def _explain_run(path: Path, given: dict[str, Any], as_json: bool) -> None:
+    from kvroom.checkpoint.read import read_checkpoint
+    from kvroom.explain.whole import explain_run
+    from kvroom.report.explained import run_data, show_run
+    from kvroom.report.terminal import console
+    from kvroom.store import Run
+
+    run, only = Run.open(path), given["contender"]
+    if only is not None and only not in {one.name for one in run.matchup.contenders}:
+        names = ", ".join(one.name for one in run.matchup.contenders)
+        raise InputError(f"the run has no contender {only!r}", f"it has {names}")
+    whole = explain_run(run, read_checkpoint(given["model"]) if given["model"] else None)
+    if as_json:
+        _print_json(run_data(whole))
+    else:
+        show_run(whole, console(stderr=False), only)
 
 
 def _list_facts(target: str, name: str | None, as_json: bool) -> None:

@@ -91,14 +91,13 @@ def _parts(fast: Curve, slow: Curve, names: tuple[str, str]) -> Iterator[Part]:
         few = fast.points[0].concurrency
         yield Part(
             factor=alone,
-            because=f"already at {few}, {fast.points[0].tokens_per_s:,.0f} and "
-            f"{slow.points[0].tokens_per_s:,.0f} tok/s: the engine's pace",
+            because=f"already at {few} ({fast.points[0].tokens_per_s:,.0f} and "
+            f"{slow.points[0].tokens_per_s:,.0f} tok/s), the pace of the engines",
         )
         left /= alone
     yield Part(
         factor=left,
-        because="is what batching gains one more than the other; nothing in the logs or the "
-        "settings shows why",
+        because="in what a step costs when many requests share it, which is unexplained",
         explained=False,
     )
 
@@ -113,7 +112,7 @@ def _kept(one: Curve) -> float:
 
 def _waiting(fast: Curve, slow: Curve, names: tuple[str, str]) -> str:
     said = [
-        f"in {name} {one.together} of {one.top.concurrency} ran while the others waited"
+        f"because in {name} {one.together} of {one.top.concurrency} ran while the others waited"
         for one, name in ((fast, names[0]), (slow, names[1]))
         if one.together < one.top.concurrency
     ]
@@ -136,11 +135,11 @@ def _told(
     said = f"{names[0]} makes {ratio:.2f} times what {names[1]} makes: "
     said += "; ".join(f"{part.factor:.2f} {part.because}" for part in parts
                       if part.explained or abs(part.factor - 1) > WORTH_NAMING - 1)  # fmt: skip
-    chosen = [one for one in settings if one.setting not in CONSEQUENCES]
+    chosen = [one for one in settings if one.setting not in CONSEQUENCES] or settings
     if ahead.engine == behind.engine and len(chosen) == 1:
         one = chosen[0]
         said += (
             f". Only {one.setting} was chosen differently ({_value(one, names[0])} and "
-            f"{_value(one, names[1])}), so the whole gap is its"
+            f"{_value(one, names[1])}), so all of the gap is its"
         )
     return said + "."

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from kvroom.explain.capacity import Capacity
 from kvroom.explain.explain import Explanation
-from kvroom.explain.finding import Change, Figure, Finding
+from kvroom.explain.finding import Change, Figure, Finding, Span
+from kvroom.explain.whole import Whole
 from kvroom.report.table import NOTHING, Cell, Table
 from kvroom.report.terminal import clean, rich_table
 from kvroom.units import show_bytes
@@ -28,6 +29,9 @@ def show_explanation(one: Explanation, out: Console) -> None:
         for style, line in evidence(finding):
             out.print(Padding(Text(clean(line), style=style), (0, 0, 0, INDENT), expand=False))
         out.print()
+    if one.growth:
+        out.print(Text(clean(one.growth)))
+        out.print()
     if not one.findings:
         out.print(Text("Not enough evidence for a cause.", style="bold"))
     for line in one.missing:
@@ -36,6 +40,20 @@ def show_explanation(one: Explanation, out: Console) -> None:
         out.print(rich_table(capacities_table(one.capacities)))
     for line in told_changes(one.changes):
         out.print(Text(clean(line)))
+
+
+def show_run(whole: Whole, out: Console, only: str | None = None) -> None:
+    """Print the explanation of each contender, or of one, and of the gaps between them."""
+    for one in whole.contenders:
+        if only in (None, one.contender):
+            level = f" at {one.concurrency}" if one.concurrency else ""
+            out.rule(Text(clean(f"{one.contender}{level}"), style="bold"), align="left")
+            show_explanation(one.explanation, out)
+            out.print()
+    for pair in whole.pairs if only is None else ():
+        out.print(Text(clean(pair.told)))
+        if pair.differs:
+            out.print(Text(clean(f"    differs: {'; '.join(pair.differs)}"), style="dim"))
 
 
 def _wrapped(out: Console, head: str, text: str, style: str) -> None:
@@ -110,9 +128,24 @@ def told_changes(changes: Sequence[Change]) -> Iterator[str]:
             continue
         number += 1
         yield f"{number}. {change.setting}: {change.now or '?'} -> {change.to}: {change.effect}"
+        if change.tokens_per_s is not None:
+            yield f"   expected: {span_text(change.tokens_per_s)}, if a step costs what it does now"
         for name in ("because", "price", "verify"):
             if text := getattr(change, name):
                 yield f"   {name}: {text}"
+
+
+def span_text(span: Span) -> str:
+    """``225 tok/s (150 to 330)``."""
+    return f"{span.likely:,.0f} tok/s ({span.low:,.0f} to {span.high:,.0f})"
+
+
+def run_data(whole: Whole) -> Any:
+    """The explanation of a run as plain values."""
+    data = msgspec.to_builtins(whole)
+    for one, plain in zip(whole.contenders, data["contenders"], strict=True):
+        plain["explanation"] = explanation_data(one.explanation)
+    return data
 
 
 def explanation_data(one: Explanation) -> Any:
