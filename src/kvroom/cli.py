@@ -56,28 +56,40 @@ def main() -> None:
 @main.command()
 @click.argument("matchup", required=False, type=click.Path(path_type=Path))
 @click.option("--resume", type=click.Path(path_type=Path), help="Measure what a run still misses.")
+@click.option(
+    "--apply",
+    "applied",
+    type=click.Path(path_type=Path),
+    help="Measure contenders of a run again, each with its first recommended change.",
+)
+@click.option("--contender", help="With --apply, only this one.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, and stop.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="The run's folder.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @_by_fault
-def run(
-    matchup: Path | None, resume: Path | None, dry_run: bool, out: Path | None, as_json: bool
-) -> None:
+def run(matchup: Path | None, resume: Path | None, applied: Path | None, **how: Any) -> None:
     """Launch each contender in turn, drive the same load, and say who is ahead.
 
     \b
     kvroom run examples/demo.yaml
     kvroom run --resume runs/2026-12-01-demo
+    kvroom run --apply runs/2026-12-01-demo --contender llamacpp-4-f16
     """
     from kvroom.store import Run
 
-    if (matchup is None) == (resume is None):
-        raise InputError("name either a matchup file or --resume RUN", "kvroom run --help")
+    if sum(given is not None for given in (matchup, resume, applied)) != 1:
+        raise InputError(
+            "name one of: a matchup file, --resume RUN, --apply RUN", "kvroom run --help"
+        )
+    if how["contender"] is not None and applied is None:
+        raise InputError("--contender belongs to --apply", "kvroom run --help")
     if resume is not None:
-        _conduct(Run.open(resume), as_json)
-        return
-    assert matchup is not None
-    _measure(matchup, out, as_json, dry_run)
+        _conduct(Run.open(resume), how["as_json"])
+    elif applied is not None:
+        _apply(Run.open(applied), **how)
+    else:
+        assert matchup is not None
+        _measure(matchup, how["out"], how["as_json"], how["dry_run"])
 
 
 @main.command()
@@ -275,9 +287,7 @@ def _explain_run(path: Path, given: dict[str, Any], as_json: bool) -> None:
     from kvroom.store import Run
 
     run, only = Run.open(path), given["contender"]
-    if only is not None and only not in {one.name for one in run.matchup.contenders}:
-        names = ", ".join(one.name for one in run.matchup.contenders)
-        raise InputError(f"the run has no contender {only!r}", f"it has {names}")
+    _known_contender(run, only)
     whole = explain_run(run, read_checkpoint(given["model"]) if given["model"] else None)
     if as_json:
         _print_json(run_data(whole))
@@ -325,6 +335,31 @@ def _measure(matchup_file: Path, out: Path | None, as_json: bool, dry_run: bool)
             click.echo(f"{prepared.contender.name}: {prepared.shown()}")
         return
     _conduct(start_run(matchup, matchup_file, out), as_json)
+
+
+def _apply(
+    before: "Run", contender: str | None, dry_run: bool, out: Path | None, as_json: bool
+) -> None:
+    from kvroom.explain.apply import apply, as_yaml
+    from kvroom.explain.whole import explain_run
+    from kvroom.rounds import start_run
+
+    _known_contender(before, contender)
+    matchup, changes = apply(before.matchup, explain_run(before), contender)
+    text = as_yaml(matchup, changes)
+    if dry_run:
+        click.echo(text, nl=False)
+        return
+    source = Path(before.info.matchup_folder) / "matchup.yaml"
+    after = start_run(matchup, source, out, text.encode())
+    after.write_applied(changes)
+    _conduct(after, as_json)
+
+
+def _known_contender(run: "Run", name: str | None) -> None:
+    names = [one.name for one in run.matchup.contenders]
+    if name is not None and name not in names:
+        raise InputError(f"the run has no contender {name!r}", f"it has {', '.join(names)}")
 
 
 def _conduct(run: "Run", as_json: bool) -> None:

@@ -42,11 +42,11 @@ class Watcher(Protocol):
         """A contender is given up; the next one comes."""
 
 
-def start_run(matchup: Matchup, source: Path, path: Path | None) -> Run:
-    """A new run folder for a matchup whose contenders all can be started."""
+def start_run(matchup: Matchup, source: Path, path: Path | None, text: bytes | None = None) -> Run:
+    """A new run folder for a matchup whose contenders all can be started; ``text`` as for a Run."""
     prepare(matchup, source, source.parent.resolve())
     folder = path or new_run_path(Path("runs"), matchup.name)
-    return Run.create(folder, source, matchup, describe_machine())
+    return Run.create(folder, source, matchup, describe_machine(), text)
 
 
 def conduct(run: Run, watcher: Watcher) -> None:

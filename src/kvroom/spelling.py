@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from kvroom.engine import Engine
-from kvroom.options import Options, flat, plain
+from kvroom.options import Options, flat, plain, without
 from kvroom.settings import Settings, Speculative
 
 SAMPLES: Mapping[str, tuple[Any, ...]] = {
@@ -76,6 +76,36 @@ def read_back(engine: Engine, options: Options) -> dict[str, Any]:
                 found[setting] = value
                 break
     return found
+
+
+def spelled_without(engine: Engine, options: Options, setting: str) -> Options:
+    """The options less those that a setting becomes."""
+    knob = engine.knobs.get(setting)
+    arguments, config, env = list(options.arguments), dict(options.config), dict(options.env)
+    for sample in SAMPLES.get(setting, ()) if knob else ():
+        assert knob is not None
+        made = knob(sample, Settings(**{setting: sample}))
+        arguments = _dropped(arguments, made.arguments)
+        for path in flat(made.config):
+            config = without(config, path)
+        for name in made.env:
+            env.pop(name, None)
+    return Options(arguments=tuple(arguments), config=config, env=env, files=options.files)
+
+
+def _dropped(words: Sequence[str], made: Sequence[str]) -> list[str]:
+    """Words of a command line without these options and what follows them as their value."""
+    takes = {a: not b.startswith("--") for a, b in itertools.pairwise([*made, "--"])}
+    left, skip = [], False
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if skip:
+            skip = False
+        elif name.startswith("-") and name in takes:
+            skip = takes[name] and not equals
+        else:
+            left.append(word)
+    return left
 
 
 def _value(sample: Any, made: Options, options: Options) -> Any:

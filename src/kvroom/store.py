@@ -89,6 +89,23 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str] = []
 
 
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that was recommended for a contender of another run, and what it promised."""
+
+    run: str
+    contender: str
+    changed: str
+    """The contender of this run."""
+    setting: str
+    now: str
+    to: str
+    concurrency: int | None
+    before: float | None
+    """Tokens a second at that level without the change."""
+    expected: tuple[float, float, float] | None
+    """The least, the likeliest and the most tokens a second with it."""
+
+
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """A stored round: what is known of it, and one row per request."""
 
@@ -106,8 +123,19 @@ class Run:
         self.matchup = matchup
 
     @classmethod
-    def create(cls, path: Path, source: Path, matchup: Matchup, machine: dict[str, Any]) -> "Run":
-        """A new folder with the matchup as given; InputError if it cannot be made."""
+    def create(
+        cls,
+        path: Path,
+        source: Path,
+        matchup: Matchup,
+        machine: dict[str, Any],
+        text: bytes | None = None,
+    ) -> "Run":
+        """A new folder with the matchup as given; InputError if it cannot be made.
+
+        ``text`` is that of a matchup which is in no file; relative paths start where the source
+        would lie.
+        """
         info = RunInfo(
             format=FORMAT,
             kvroom=__version__,
@@ -118,7 +146,7 @@ class Run:
         )
         try:
             path.mkdir(parents=True)
-            write_whole(path / "matchup.yaml", source.read_bytes())
+            write_whole(path / "matchup.yaml", text or source.read_bytes())
             write_whole(path / "run.json", _pretty(info))
         except FileExistsError:
             raise InputError(f"{path} exists already", "to go on with it: --resume RUN") from None
@@ -226,6 +254,15 @@ class Run:
         file = self.folder(contender) / "outcome.json"
         return _decode(file, Ending) if file.exists() else None
 
+    def write_applied(self, changes: Sequence["Applied"]) -> None:
+        """Say which changes of another run this one measures."""
+        write_whole(self.path / "applied.json", _pretty(list(changes)))
+
+    def applied(self) -> list["Applied"]:
+        """The changes of another run that this one measures."""
+        file = self.path / "applied.json"
+        return _decode(file, list[Applied]) if file.exists() else []
+
     # rounds
 
     def round_file(self, contender: str, key: str) -> Path:
@@ -301,7 +338,7 @@ def new_run_path(parent: Path, name: str) -> Path:
     raise AssertionError("unreachable")
 
 
-def _pretty(value: msgspec.Struct) -> bytes:
+def _pretty(value: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value)) + b"\n"
 
 

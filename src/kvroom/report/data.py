@@ -29,6 +29,7 @@ def data(run: Run) -> dict[str, Any]:
         "machine": run.info.machine,
         "workload": run.matchup.workload,
         "verdict": verdict(contenders, levels),
+        "applied": run.applied(),
         "noise": floor,
         "ranking": [rank(contenders, level, floor) for level in levels],
         "settings": compared(contenders),

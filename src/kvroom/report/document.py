@@ -2,6 +2,7 @@
 
 import msgspec
 
+from kvroom.analyse.applied import outcomes
 from kvroom.analyse.compare import verdict
 from kvroom.analyse.contender import Measured, measured
 from kvroom.report.course import over_time, settings, starts
@@ -26,6 +27,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     verdict: str
+    changes: list[str]
+    """What changes of another run did here, beside what they promised."""
     tables: list[Table]
     failures: list[Failure]
     notes: list[str]
@@ -40,6 +43,7 @@ def document(run: Run) -> Document:
     return Document(
         title=run.info.name,
         verdict=verdict(contenders, levels),
+        changes=list(outcomes(run.applied(), contenders)),
         tables=[
             overview(contenders, levels),
             pressure(contenders, max(levels)),

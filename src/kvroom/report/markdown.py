@@ -15,6 +15,7 @@ def markdown(report: Document) -> str:
     parts = [
         f"# {escape(report.title)}",
         escape(report.verdict),
+        *(escape(change) for change in report.changes),
         *(_table(table) for table in report.tables),
         *(_failure(failure) for failure in report.failures),
         "\n".join(f"- {escape(note)}" for note in report.notes),

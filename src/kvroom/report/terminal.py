@@ -29,6 +29,8 @@ def show(report: Document, out: Console) -> None:
     for table in report.tables:
         out.print(rich_table(table))
     out.print(Text(clean(report.verdict), style="bold"))
+    for change in report.changes:
+        out.print(Text(clean(change), style="bold"))
     out.print()
     for failure in report.failures:
         _show_failure(failure, out)
