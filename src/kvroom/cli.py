@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import closing, suppress
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -313,6 +314,48 @@ def _list_facts(target: str, name: str | None, as_json: bool) -> None:
     from kvroom.report.terminal import console, rich_table
 
     console(stderr=False).print(rich_table(facts_table(engine.name, shown, facts)))
+
+
+@main.command()
+@click.argument("url")
+@click.option("--engine", help="Whose it is, where that cannot be told from its metrics.")
+@click.option("--log", type=click.Path(path_type=Path), help="Its log, read as it grows.")
+@click.option("--model", help="Folder, .gguf file or hub id: how many fit is then computed.")
+@click.option("--prompt", type=COUNT, help="Tokens of a prompt.")
+@click.option("--output", type=COUNT, help="Tokens of an answer.")
+@click.option("--concurrency", type=COUNT, help="Requests that come together.")
+@click.option("--api-key-env", help="The environment variable that holds the key.")
+@click.option("--every", "every_s", type=click.FloatRange(0.05, 60), default=0.5, help="Seconds.")
+@click.option("--for", "for_s", help="How long, such as 60s or 5m; until stopped by default.")
+@click.option("--until-waiting", is_flag=True, help="Stop when a request waits, and say why.")
+@click.option("--json", "as_json", is_flag=True, help="Print all of it as JSON at the end.")
+@_by_fault
+def watch(url: str, every_s: float, as_json: bool, **given: Any) -> None:
+    """Look at an engine while it runs: who runs, who waits, and why.
+
+    \b
+    kvroom watch http://127.0.0.1:8000
+    kvroom watch http://127.0.0.1:8000 --log engine.log --until-waiting
+    kvroom watch http://127.0.0.1:8000 --for 60s --json
+    """
+    from kvroom.explain.explain import explain as explained
+    from kvroom.report.explained import explanation_data
+    from kvroom.report.terminal import console
+    from kvroom.report.watched import Shown, watched_data
+    from kvroom.watch import watching
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    moments = []
+    watched, ends = watching(url, given)
+    with closing(watched), Shown(console(stderr=as_json)) as shown, suppress(KeyboardInterrupt):
+        for moment in watched.moments(every_s):
+            moments.append(moment)
+            shown.moment(moment)
+            if ends(moment):
+                break
+    if as_json:
+        why = explanation_data(explained(watched.case()))
+        _print_json(watched_data(watched.engine.name, moments, why))
 
 
 @main.command()

@@ -60,7 +60,7 @@ def _look(
             memory, cpu_s = process_use(pid) if pid is not None else (None, None)
             sample = Sample(
                 at_ns=at_ns,
-                gauges=read_gauges(_asked(client, gauges.path), gauges.names) if gauges else {},
+                gauges=read_gauges(asked(client, gauges.path), gauges.names) if gauges else {},
                 memory_bytes=memory,
                 cpu_s=cpu_s,
                 devices=device_samples(),
@@ -68,7 +68,7 @@ def _look(
             out.write(msgspec.json.encode(sample) + b"\n")
 
 
-def _asked(client: Any, path: str) -> str:
+def asked(client: Any, path: str) -> str:
     """The text of an endpoint, bounded; empty where it does not answer."""
     import httpx
 

@@ -108,6 +108,7 @@ class Engine:
         self.numbers = itertools.count()
         self.arrivals: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self.active: dict[int, tuple[Any, Job]] = {}
+        self.written = 0
         self.room = self.measure_room()
 
     def measure_room(self) -> dict[str, int]:
@@ -177,6 +178,7 @@ class Engine:
             while handle.can_read():
                 for part in handle.read().values():
                     job.output.put(list(part.generated_ids))
+                    self.written += len(part.generated_ids)
             status = handle.get_status()
             if status != genai.GenerationStatus.RUNNING:
                 job.output.put(self.ending(status))
@@ -194,7 +196,12 @@ class Engine:
         running = int(metrics.scheduled_requests)
         waiting = max(0, len(self.active) - running) + self.arrivals.qsize()
         usage = round(float(metrics.cache_usage) / 100, 4)
-        return {"running": running, "waiting": waiting, "kv_cache_usage": usage}
+        return {
+            "running": running,
+            "waiting": waiting,
+            "kv_cache_usage": usage,
+            "generation_tokens": self.written,
+        }
 
     def log_state(self) -> None:
         now = self.state()

@@ -115,6 +115,7 @@ ENGINE = Engine(
         names={
             "llamacpp:requests_processing": "running",
             "llamacpp:requests_deferred": "waiting",
+            "llamacpp:tokens_predicted_total": "generation_tokens",
         }
     ),
     ready_line=r"listening on http",

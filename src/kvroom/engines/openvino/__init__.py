@@ -82,7 +82,7 @@ ENGINE = Engine(
     ),
     probes=Probes(version=("/version", "version")),
     gauges=Gauges(
-        names={"running": "running", "waiting": "waiting", "kv_cache_usage": "kv_cache_usage"}
+        names={name: name for name in ("running", "waiting", "kv_cache_usage", "generation_tokens")}
     ),
     ready_line=r"serving on http",
     read_log=read_log,

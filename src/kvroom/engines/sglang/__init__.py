@@ -109,6 +109,7 @@ ENGINE = Engine(
             "sglang:num_queue_reqs": "waiting",
             "sglang:token_usage": "kv_cache_usage",
             "sglang:num_retracted_requests_total": "preempted",
+            "sglang:generation_tokens_total": "generation_tokens",
         }
     ),
     ready_line=r"The server is fired up",

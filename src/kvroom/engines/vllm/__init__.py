@@ -105,6 +105,7 @@ ENGINE = Engine(
             "vllm:kv_cache_usage_perc": "kv_cache_usage",
             "vllm:gpu_cache_usage_perc": "kv_cache_usage",
             "vllm:num_preemptions_total": "preempted",
+            "vllm:generation_tokens_total": "generation_tokens",
             "vllm:prefix_cache_queries_total": "prefix_queries",
             "vllm:prefix_cache_hits_total": "prefix_hits",
         }
