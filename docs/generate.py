@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import findings
 import msgspec
 
 from kvroom import cli, engines, matchup, settings
@@ -33,6 +34,7 @@ def main() -> None:
         "matchup.md": matchup_keys(),
         "engines.md": engine_table(),
         "facts.md": facts(),
+        **{f"../findings/{name}": NOTE + text for name, text in findings.pages().items()},
     }
     stale = [name for name, text in pages.items() if not same(REFERENCE / name, text)]
     if "--check" in sys.argv:
