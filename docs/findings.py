@@ -70,8 +70,8 @@ def index(causes: tuple[str, ...]) -> str:
 
 INTRO = """\
 What `kvroom explain` can say, in the order in which it tells it: who asked, what came up, what held
-the engine back, what that cost, what is noise. Each page says how the finding is made, by rules over plan,
-log and measurement, and which lines of which engines show it by themselves.
+the engine back, what that cost, what is noise. Each page says how the finding is made, by rules
+over plan, log and measurement, and which lines of which engines show it by themselves.
 """
 
 

@@ -232,8 +232,11 @@ def test_an_unreachable_endpoint_fails_alone(kvroom: Kvroom, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run"], "name either a matchup file or --resume RUN"),
-        (["run", "x.yaml", "--resume", "r"], "name either a matchup file or --resume RUN"),
+        (["run"], "name one of: a matchup file, --resume RUN, --apply RUN"),
+        (
+            ["run", "x.yaml", "--resume", "r"],
+            "name one of: a matchup file, --resume RUN, --apply RUN",
+        ),
         (["run", "nowhere.yaml"], "nowhere.yaml: no such file or directory"),
         (["run", "--resume", "nowhere"], "nowhere is not a run: it has no run.json"),
         (["report", "nowhere"], "nowhere is not a run: it has no run.json"),

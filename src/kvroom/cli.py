@@ -271,7 +271,8 @@ def explain(target: str, facts: bool, as_json: bool, **given: Any) -> None:
         return
     from kvroom.explain.asked import asked
     from kvroom.explain.explain import explain as explained
-    from kvroom.report.explained import explanation_data, show_explanation
+    from kvroom.report.explained import show_explanation
+    from kvroom.report.reasons import explanation_data
 
     answer = explained(asked(target, given))
     if as_json:
@@ -283,7 +284,8 @@ def explain(target: str, facts: bool, as_json: bool, **given: Any) -> None:
 def _explain_run(path: Path, given: dict[str, Any], as_json: bool) -> None:
     from kvroom.checkpoint.read import read_checkpoint
     from kvroom.explain.whole import explain_run
-    from kvroom.report.explained import run_data, show_run
+    from kvroom.report.explained import show_run
+    from kvroom.report.reasons import run_data
     from kvroom.report.terminal import console
     from kvroom.store import Run
 
@@ -339,7 +341,7 @@ def watch(url: str, every_s: float, as_json: bool, **given: Any) -> None:
     kvroom watch http://127.0.0.1:8000 --for 60s --json
     """
     from kvroom.explain.explain import explain as explained
-    from kvroom.report.explained import explanation_data
+    from kvroom.report.reasons import explanation_data
     from kvroom.report.terminal import console
     from kvroom.report.watched import Shown, watched_data
     from kvroom.watch import watching

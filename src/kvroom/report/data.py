@@ -9,6 +9,8 @@ from kvroom.analyse.contender import HEADLINES, Measured, StartTold, measured
 from kvroom.analyse.effective import compared
 from kvroom.analyse.metrics import LevelMetrics
 from kvroom.analyse.noise import noise
+from kvroom.explain.whole import explain_run
+from kvroom.report.reasons import run_data
 from kvroom.store import Run
 
 FORMAT = 1
@@ -34,6 +36,7 @@ def data(run: Run) -> dict[str, Any]:
         "ranking": [rank(contenders, level, floor) for level in levels],
         "settings": compared(contenders),
         "contenders": [_contender(one) for one in contenders],
+        "explanation": run_data(explain_run(run)),
     }
     plain = msgspec.to_builtins(value)
     assert isinstance(plain, dict)

@@ -5,8 +5,10 @@ import msgspec
 from kvroom.analyse.applied import outcomes
 from kvroom.analyse.compare import verdict
 from kvroom.analyse.contender import Measured, measured
+from kvroom.explain.whole import explain_run
 from kvroom.report.course import over_time, settings, starts
 from kvroom.report.notes import notes
+from kvroom.report.reasons import reasons
 from kvroom.report.table import Table, overview, pressure
 from kvroom.store import Run
 
@@ -29,6 +31,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     changes: list[str]
     """What changes of another run did here, beside what they promised."""
+    why: list[str]
+    """For each contender the deciding cause, and the first change."""
     tables: list[Table]
     failures: list[Failure]
     notes: list[str]
@@ -37,13 +41,14 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 def document(run: Run) -> Document:
     """The report of a run."""
-    contenders = measured(run)
+    contenders, whole = measured(run), explain_run(run)
     levels = run.matchup.workload.concurrency
     courses = (over_time(contenders, max(levels)), starts(contenders), settings(contenders))
     return Document(
         title=run.info.name,
         verdict=verdict(contenders, levels),
         changes=list(outcomes(run.applied(), contenders)),
+        why=[*reasons(whole), *(pair.told for pair in whole.pairs if pair.apart)],
         tables=[
             overview(contenders, levels),
             pressure(contenders, max(levels)),

@@ -1,17 +1,16 @@
-"""An explanation, for people and for programs."""
+"""An explanation for a terminal."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import msgspec
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from kvroom.explain.capacity import Capacity
 from kvroom.explain.explain import Explanation
-from kvroom.explain.finding import Change, Figure, Finding, Span
+from kvroom.explain.finding import Change, Figure, Finding
 from kvroom.explain.whole import Whole
+from kvroom.report.reasons import span_text
 from kvroom.report.table import NOTHING, Cell, Table
 from kvroom.report.terminal import clean, rich_table
 from kvroom.units import show_bytes
@@ -133,26 +132,3 @@ def told_changes(changes: Sequence[Change]) -> Iterator[str]:
         for name in ("because", "price", "verify"):
             if text := getattr(change, name):
                 yield f"   {name}: {text}"
-
-
-def span_text(span: Span) -> str:
-    """``225 tok/s (150 to 330)``."""
-    return f"{span.likely:,.0f} tok/s ({span.low:,.0f} to {span.high:,.0f})"
-
-
-def run_data(whole: Whole) -> Any:
-    """The explanation of a run as plain values."""
-    data = msgspec.to_builtins(whole)
-    for one, plain in zip(whole.contenders, data["contenders"], strict=True):
-        plain["explanation"] = explanation_data(one.explanation)
-    return data
-
-
-def explanation_data(one: Explanation) -> Any:
-    """The same as plain values, for ``--json``."""
-    data = msgspec.to_builtins(one)
-    for finding, plain in zip(one.findings, data["findings"], strict=True):
-        plain["quotes"] = [
-            {"source": str(quote.source), "text": quote.text} for quote in finding.quotes
-        ]
-    return data

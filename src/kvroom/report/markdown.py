@@ -17,10 +17,11 @@ def markdown(report: Document) -> str:
         escape(report.verdict),
         *(escape(change) for change in report.changes),
         *(_table(table) for table in report.tables),
+        "\n".join(f"- {escape(why)}" for why in report.why),
         *(_failure(failure) for failure in report.failures),
         "\n".join(f"- {escape(note)}" for note in report.notes),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def _table(table: Table) -> str:

@@ -32,6 +32,10 @@ def show(report: Document, out: Console) -> None:
     for change in report.changes:
         out.print(Text(clean(change), style="bold"))
     out.print()
+    for why in report.why:
+        out.print(Text(clean(why)))
+    if report.why:
+        out.print()
     for failure in report.failures:
         _show_failure(failure, out)
     for note in report.notes:
