@@ -32,7 +32,7 @@ def span_text(span: Span) -> str:
 
 def run_data(whole: Whole) -> Any:
     """The explanation of a run as plain values."""
-    data = msgspec.to_builtins(whole)
+    data = msgspec.to_builtins(whole, enc_hook=_plain)
     for one, plain in zip(whole.contenders, data["contenders"], strict=True):
         plain["explanation"] = explanation_data(one.explanation)
     return data
@@ -40,9 +40,14 @@ def run_data(whole: Whole) -> Any:
 
 def explanation_data(one: Explanation) -> Any:
     """The same as plain values, for ``--json``."""
-    data = msgspec.to_builtins(one)
+    data = msgspec.to_builtins(one, enc_hook=_plain)
     for finding, plain in zip(one.findings, data["findings"], strict=True):
         plain["quotes"] = [
             {"source": str(quote.source), "text": quote.text} for quote in finding.quotes
         ]
     return data
+
+
+def _plain(value: Any) -> int:
+    """Sizes are numbers of bytes."""
+    return int(value)
