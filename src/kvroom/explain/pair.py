@@ -97,7 +97,7 @@ def _parts(fast: Curve, slow: Curve, names: tuple[str, str]) -> Iterator[Part]:
         left /= alone
     yield Part(
         factor=left,
-        because="in what a step costs when many requests share it, which is unexplained",
+        because="in what a step costs when many requests share it, which nothing here explains",
         explained=False,
     )
 
@@ -132,11 +132,12 @@ def _told(
     names = ahead.measured.contender.name, behind.measured.contender.name
     if not apart:
         return f"No difference is shown between {names[0]} and {names[1]}: {ratio:.2f} is noise."
+    named = [part for part in parts if abs(part.factor - 1) > WORTH_NAMING - 1]
     said = f"{names[0]} makes {ratio:.2f} times what {names[1]} makes: "
-    said += "; ".join(f"{part.factor:.2f} {part.because}" for part in parts
-                      if part.explained or abs(part.factor - 1) > WORTH_NAMING - 1)  # fmt: skip
+    said += "; ".join(f"{part.factor:.2f} {part.because}" for part in named)
     chosen = [one for one in settings if one.setting not in CONSEQUENCES] or settings
-    if ahead.engine == behind.engine and len(chosen) == 1:
+    alike = (ahead.engine, ahead.version) == (behind.engine, behind.version)
+    if alike and len(chosen) == 1:
         one = chosen[0]
         said += (
             f". Only {one.setting} was chosen differently ({_value(one, names[0])} and "
