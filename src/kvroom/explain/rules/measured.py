@@ -14,6 +14,8 @@ BUSY = 0.5
 """Load average before the run, per core, from which other processes took part in it."""
 UNEQUAL = 0.15
 """Half the range of equal rounds, as a share of their mean, that is more than engines scatter."""
+ENOUGH_ROUNDS = 3
+"""With two it cannot be told which of them is the odd one."""
 SLOWDOWNS = {
     0x08: "hardware slowdown",
     0x20: "thermal limit of the driver",
@@ -169,10 +171,10 @@ def warm_up(case: Case) -> Iterator[Finding]:
                     f"yet at steady speed, {show_seconds(begin.slow_s or 0)} in all")  # fmt: skip
         return
     spread = case.top.output_throughput_rounds if case.top else None
-    if spread is None or spread.n < 2 or case.noise is None:
+    if spread is None or spread.n < ENOUGH_ROUNDS:
         return
     others = (spread.mean * spread.n - spread.first) / (spread.n - 1)
-    if spread.first < others * (1 - max(UNEQUAL, case.noise.limit)):
+    if spread.first < others * (1 - UNEQUAL) and spread.high < others * (1 + UNEQUAL):
         yield _cold(f"the first round at {case.level} made {spread.first:,.0f} tok/s, later ones "
                     f"{others:,.0f}")  # fmt: skip
 
