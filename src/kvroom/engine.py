@@ -156,6 +156,8 @@ class Engine:
     """Data types of the cache that a plan compares unless one is named."""
     share: ShareFor | None = None
     """Its memory fraction; None where the cache is sized by other settings."""
+    block_option: str = ""
+    """Its own option for the tokens of a page."""
     pool_option: str = ""
     """Its own option for the size of the cache in blocks, where it has no setting for memory."""
     takes_what_is_left: bool = True

@@ -20,8 +20,17 @@ from kvroom.records import Fact
 from kvroom.room import Ask
 from kvroom.settings import Settings
 from kvroom.spelling import read_back
+from kvroom.units import Bytes, parse_bytes
 
-LOGGED = ("slots", "max_len", "batch_tokens", "tensor_parallel", "prefix_cache", "state_dtype")
+LOGGED = (
+    "slots",
+    "max_len",
+    "batch_tokens",
+    "tensor_parallel",
+    "prefix_cache",
+    "state_dtype",
+    "kv_memory",
+)
 """Settings that a log's word on them overrides."""
 SIZES = (*COUNTS, "available_bytes")
 TRUTHS = {"true": True, "false": False}
@@ -60,6 +69,7 @@ def gather(known: Known, log: Log | None, **more: Any) -> Case:
         known,
         version=str(said.value) if said else known.version,
         settings=_settings(engine, known, facts),
+        block_tokens=known.block_tokens or _block(engine, known, facts),
     )
     known = _dtyped(engine, known, facts)
     return Case(
@@ -108,6 +118,14 @@ def _settings(engine: Engine, known: Known, facts: Mapping[str, Fact]) -> Settin
     return _valid(found)
 
 
+def _block(engine: Engine, known: Known, facts: Mapping[str, Fact]) -> int | None:
+    """Tokens of a page, where somebody chose them."""
+    told = facts.get("asked_block_tokens")
+    text = str(int(told.value)) if told and isinstance(told.value, float) else ""
+    text = text or _spelled(known.options).get(engine.block_option, "")
+    return int(text) if text.isdigit() and int(text) else None
+
+
 def _plain(value: float | str, *, contrary: bool) -> Any:
     if isinstance(value, float):
         return int(value)
@@ -120,11 +138,17 @@ def _valid(found: Mapping[str, Any]) -> Settings:
     made = {}
     for name, value in found.items():
         try:
-            one = msgspec.convert({name: value}, Settings, strict=False)
+            one = msgspec.convert({name: value}, Settings, strict=False, dec_hook=_sized)
         except msgspec.ValidationError:
             continue
         made[name] = getattr(one, name)
     return Settings(**made)
+
+
+def _sized(kind: type, value: Any) -> Any:
+    if kind is not Bytes:
+        raise NotImplementedError
+    return parse_bytes(value)
 
 
 def _dtyped(engine: Engine, known: Known, facts: Mapping[str, Fact]) -> Known:

@@ -138,6 +138,7 @@ ENGINE = Engine(
     ),
     log_signature=r"server_args=|#running-req|sglang|--mem-fraction-static",
     room=plan,
+    block_option="--page-size",
     kv_dtypes=("auto", "fp8_e4m3"),
     share=share,
 )

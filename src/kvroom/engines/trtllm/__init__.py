@@ -121,6 +121,7 @@ ENGINE = Engine(
     ),
     log_signature=r"\[TRT-LLM\]|\[TensorRT-LLM\]|tensorrt_llm",
     room=plan,
+    block_option="kv_cache_config.tokens_per_block",
     kv_dtypes=("auto", "fp8"),
     share=share,
 )

@@ -130,6 +130,7 @@ ENGINE = Engine(
     ),
     log_signature=r"vLLM|\bvllm[/.]|\bEngineCore\b|\[(?:kv_cache_utils|gpu_worker|interface|loggers)\.py",
     room=plan,
+    block_option="--block-size",
     kv_dtypes=("auto", "fp8"),
     share=share,
 )

@@ -28,7 +28,8 @@ read_log = LogReader(
     r"Using max model len (?P<max_len>\d+)",
     r"Auto-fit max_model_len: reduced from \d+ to (?P<max_len>\d+)",
     r"max_num_batched_tokens=(?P<batch_tokens>\d+)",
-    r"'kv_cache_memory_bytes': (?P<kv_bytes>\d+)",
+    r"'kv_cache_memory_bytes': (?P<kv_bytes>(?P<kv_memory>\d+))",
+    r"non-default args: .*'block_size': (?P<asked_block_tokens>\d+)",
     r"Using (?P<kv_cache_dtype>\w+) data type to store kv cache",
     r"Mamba cache mode is set to '(?P<state_cache_mode>\w+)'",
     # weights and kernels
