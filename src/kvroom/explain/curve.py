@@ -83,16 +83,16 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         return Span(*(sum(getattr(one, end) for one in known) for end in ("low", "likely", "high")))
 
     def tokens_per_s(self, together: int) -> Span | None:
-        """Output tokens a second at the highest level if so many ran at once, noise included."""
+        """Output tokens a second at the highest level if so many ran at once, noise included; if
+        more than now, not less than now."""
         seconds = self.round_s(together, self.top.concurrency)
         if seconds is None:
             return None
         tokens = self.top.concurrency * self.output
-        return Span(
-            tokens / seconds.high * (1 - self.noise),
-            tokens / seconds.likely,
-            tokens / seconds.low * (1 + self.noise),
-        )
+        least = self.top.tokens_per_s if together > self.together else 0.0
+        low, likely, high = (max(least, tokens / s) for s in (seconds.high, seconds.likely,
+                                                              seconds.low))  # fmt: skip
+        return Span(low * (1 - self.noise), likely, high * (1 + self.noise))
 
 
 def _exactly(seconds: float) -> Span:
