@@ -68,7 +68,9 @@ def score(file: Path) -> Scored:
 ALIKE: Mapping[str, tuple[str, ...]] = {
     "kv_block_tokens": ("block_size", "tokens_per_block"),
     "kv_blocks": ("num_blocks", "blocks"),
-    "kv_tokens": ("kv_tokens", "true_tokens", "pool_tokens", "logged_tokens"),
+    "kv_tokens": ("kv_tokens", "pool_tokens", "logged_tokens"),
+    "tokens_of_longest": ("true_tokens",),
+    "pages_of_longest": ("blocks_per_request",),
     "bytes_per_token": ("bytes_per_token",),
     "max_concurrency": ("max_concurrency",),
     "pages_per_request": ("blocks_per_request", "blocks_per_short_request"),

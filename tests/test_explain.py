@@ -105,6 +105,23 @@ def test_a_crash_names_the_option_and_takes_it_out() -> None:
     assert "disable_mm_encoder" in one.findings[0].claim + one.findings[0].remedy
 
 
+def test_an_option_that_is_known_to_fail_is_named_in_its_release_only() -> None:
+    flags = ("--disable_mm_encoder",)
+    here = explained("trtllm", "nothing\n", flags=flags, version="1.3.0rc29")
+    later = explained("trtllm", "nothing\n", flags=flags, version="1.4.0")
+
+    assert [finding.rule for finding in here.findings] == ["known_to_fail"]
+    assert later.findings == ()
+
+
+def test_a_start_that_ran_out_of_memory_never_served() -> None:
+    line = next(s.example for s in catalogue() if s.name == "out-of-memory-while-serving")
+    served = "(APIServer pid=1) INFO:     Application startup complete.\n" + VLLM_ALL_RUN
+
+    assert causes(explained("vllm", line))[0] == "oom-at-start"
+    assert causes(explained("vllm", served + line))[0] == "runtime-oom"
+
+
 # where the input does not allow an answer
 
 

@@ -187,6 +187,15 @@ def test_a_first_round_that_is_slow_is_warm_up(a_run: Run) -> None:
     assert "warm-up" in causes
 
 
+def test_a_body_that_samples_is_another_load(a_run: Run) -> None:
+    changed = [msgspec.structs.replace(c, body={"temperature": 0.7}) if c.name == "b" else c
+               for c in a_run.matchup.contenders]  # fmt: skip
+    run = Run(a_run.path, a_run.info, msgspec.structs.replace(a_run.matchup, contenders=changed))
+
+    assert "sampling-defaults" in [f.cause for f in found(explain_run(run), "b").findings]
+    assert "sampling-defaults" not in [f.cause for f in found(explain_run(run), "a").findings]
+
+
 # the change, applied
 
 

@@ -11,8 +11,7 @@ from kvroom.records import Fact
 
 COUNTED = ("running", "waiting")
 SHORT = {"running": "most_running", "waiting": "most_waiting"}
-HIDDEN = ("slots",)
-"""What is a setting, not a capacity."""
+CLOSE = 0.01
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +28,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 def capacities(case: Case) -> list[Capacity]:
     """The figures that at least one side tells."""
-    return [*_pool(case), *_requests(case)]
+    return [*_pool(case), *_longest(case), *_requests(case)]
 
 
 def _pool(case: Case) -> Iterator[Capacity]:
@@ -62,6 +61,26 @@ def _planned(case: Case, name: str) -> float | None:
         "state_slots": room.state_slots or None,
     }
     return figures.get(name)
+
+
+def _longest(case: Case) -> Iterator[Capacity]:
+    """What the longest request takes, and what the pool holds in all by that: vLLM prints neither,
+    and the tokens that it prints of a hybrid model are fewer (before 0.20.1) or are not shared."""
+    most, length = case.number("max_concurrency"), case.settings.max_len
+    blocks = case.plan.room.blocks if case.plan else None
+    planned = case.plan.room.max_concurrency if case.plan else None
+    if case.engine != "vllm" or not length:
+        return
+    as_logged = most is None or planned is None or abs(planned - most) <= CLOSE * most
+    if blocks and planned and as_logged:
+        yield Capacity(name="pages_of_longest", planned=round(blocks / planned), unit="blocks")
+    if most or planned:
+        yield Capacity(
+            name="tokens_of_longest",
+            planned=round(planned * length) if planned else None,
+            logged=round(most * length) if most else None,
+            unit="tokens",
+        )
 
 
 def _agrees(name: str, planned: float | None, said: float | None, checked: bool | None) -> Any:

@@ -26,11 +26,12 @@ def known_failure(case: Case) -> Iterator[Finding]:
     first such line is the root; what follows it are its consequences.
     """
     for hit in case.log.hits if case.log else ():
-        yield from _findings(hit)
+        yield from _findings(hit, case)
 
 
-def _findings(hit: Hit) -> Iterator[Finding]:
+def _findings(hit: Hit, case: Case) -> Iterator[Finding]:
     one = hit.signature
+    never_served = one.cause == "runtime-oom" and case.failed
     words = defaultdict(str, hit.groups)
     change = Change(
         setting=one.setting,
@@ -42,7 +43,7 @@ def _findings(hit: Hit) -> Iterator[Finding]:
         verify=one.verify.format_map(words),
     )
     yield Finding(
-        cause=one.cause,
+        cause="oom-at-start" if never_served else one.cause,
         claim=one.claim.format_map(words),
         confidence=one.confidence,
         decides=CIRCUMSTANCE if one.circumstance else SAYS,

@@ -14,6 +14,8 @@ BUSY = 0.5
 """Load average before the run, per core, from which other processes took part in it."""
 UNEQUAL = 0.15
 """Half the range of equal rounds, as a share of their mean, that is more than engines scatter."""
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty",
+            "frequency_penalty", "n", "best_of")  # fmt: skip
 ENOUGH_ROUNDS = 3
 """With two it cannot be told which of them is the odd one."""
 SLOWDOWNS = {
@@ -155,6 +157,27 @@ def speculative_decoding(case: Case) -> Iterator[Finding]:
         quotes=quote(case.fact("acceptance_rate"), case.fact("acceptance_length")),
         remedy="measure with the texts that will be served before it counts for or against",
         rule="speculative_decoding",
+    )
+
+
+def sampling_asked(case: Case) -> Iterator[Finding]:
+    """Requests to this contender carry sampling parameters of their own.
+
+    kvroom asks every engine greedily. What a contender's ``body`` adds changes the work of each
+    step and the answers, so it is not the same load.
+    """
+    body = case.measured.contender.body if case.measured else {}
+    named = [f"{name} {value}" for name, value in body.items() if name in SAMPLING]
+    if not named:
+        return
+    yield Finding(
+        cause="sampling-defaults",
+        claim=f"requests to this contender say {', '.join(named)}: another load than that of "
+        "contenders that are asked greedily",
+        confidence="certain",
+        decides=CIRCUMSTANCE,
+        remedy="the same body for all contenders",
+        rule="sampling_asked",
     )
 
 

@@ -5,11 +5,20 @@ from collections.abc import Iterator
 
 from kvroom.catalogue import catalogue
 from kvroom.explain.case import Case
-from kvroom.explain.finding import ARITHMETIC, CIRCUMSTANCE, Change, Finding, logged, quote
+from kvroom.explain.finding import (
+    ARITHMETIC,
+    CIRCUMSTANCE,
+    Cause,
+    Change,
+    Finding,
+    logged,
+    quote,
+)
 
 PREFIXES = {"ollama": "OLLAMA_"}
 HOST_SHARE = 0.25
 MANY_SPLITS = 50
+CRASH: Cause = "unsupported/crash"
 
 
 def unknown_variable(case: Case) -> Iterator[Finding]:
@@ -143,3 +152,30 @@ def quantised_without_gain(case: Case) -> Iterator[Finding]:
         settle="the attention backend that both starts name, and one level at concurrency 1",
         rule="quantised_without_gain",
     )
+
+
+def known_to_fail(case: Case) -> Iterator[Finding]:
+    """An option is set that is known to fail, or to do nothing, in this release.
+
+    The engine's adapter lists such options with what the engine says then, and the remedy. It is
+    certain where the log shows that error, and likely where only option and release are the same.
+    """
+    if case.log is not None and any(hit.signature.cause == CRASH for hit in case.log.hits):
+        return
+    for one in case.adapter.known:
+        given = {name.lstrip("-"): value for name, value in case.options.items()}
+        value = given.get(one.option.lstrip("-"))
+        if value is None or case.version not in one.versions:
+            continue
+        if one.value is not None and value.lower() not in ("", str(one.value).lower()):
+            continue
+        yield Finding(
+            cause=CRASH if case.failed else "config-ignored/deprecated",
+            claim=f"{one.option} is known to fail in {case.engine} {case.version}: {one.cause}",
+            confidence="likely",
+            decides=CIRCUMSTANCE,
+            quotes=quote(case.fact("error")),
+            remedy=one.remedy,
+            settle="the same start without it",
+            rule="known_to_fail",
+        )
