@@ -89,6 +89,17 @@ def test_the_cause_cites_the_gauges_and_the_round_is_batches(a_starved_run: Run)
     assert (running.planned, running.observed, running.agrees) == (2, 2, True)
 
 
+def test_more_running_than_planned_is_a_finding_of_its_own(a_starved_run: Run) -> None:
+    sample = Sample(at_ns=1_050 * MS, gauges={"running": 3.0, "waiting": 1.0})
+    a_starved_run.starts("a")[-1].samples.write_bytes(msgspec.json.encode(sample) + b"\n")
+
+    findings = found(explain_run(a_starved_run), "a").findings
+    differs = next(finding for finding in findings if finding.cause == "plan-differs")
+
+    assert "the plan lets 2 run at once, 3 were seen" in differs.claim
+    assert differs.settle
+
+
 def test_nothing_is_blamed_where_all_run(a_run: Run) -> None:
     one = found(explain_run(a_run), "b")
 

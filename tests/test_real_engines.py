@@ -161,6 +161,30 @@ def test_a_small_room_is_seen_from_outside(told: dict[str, Any]) -> None:
     assert at_six["llamacpp"]["ttft_ms"]["max"] > 3 * at_six["openvino"]["ttft_ms"]["p50"]
 
 
+def test_both_are_diagnosed_from_their_own_run(told: dict[str, Any]) -> None:
+    llamacpp, openvino = (one["explanation"] for one in told["explanation"]["contenders"])
+
+    assert llamacpp["findings"][0]["cause"] == "slots-limit"
+    assert llamacpp["changes"][0]["setting"] == "slots"
+    causes = [finding["cause"] for finding in openvino["findings"]]
+    assert "kv-exhausted" in causes
+    assert openvino["changes"][0]["setting"] == "--num_kv_blocks"
+
+
+def test_the_first_change_lets_all_run(told: dict[str, Any], folder: Path) -> None:
+    done = run_kvroom(folder, "run", "--apply", "r", "-o", "applied", "--json")
+
+    assert done.returncode == 0, done.stderr
+    after = json.loads(done.stdout)
+    assert len(after["applied"]) == 2
+    for contender, change in zip(after["contenders"], after["applied"], strict=True):
+        assert contender["name"] == change["changed"]
+        assert change["expected"] == sorted(change["expected"])
+        assert contender["levels"][-1]["live"]["waiting_max"] <= 1
+    shown = run_kvroom(folder, "report", "applied")
+    assert " became " in shown.stdout
+
+
 def test_a_killed_run_is_resumed_without_measuring_twice(folder: Path) -> None:
     command = [sys.executable, "-m", "kvroom", "run", "matchup.yaml", "-o", "killed"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

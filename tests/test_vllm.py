@@ -120,6 +120,18 @@ def test_a_starved_cache_makes_streams_fall_silent(told: dict[str, Any]) -> None
     assert starved["live"]["kv_cache_usage_max"] > 0.9
 
 
+def test_a_starved_cache_is_diagnosed_and_its_cure_is_named(told: dict[str, Any]) -> None:
+    one = told["explanation"]["contenders"][0]["explanation"]
+
+    first, second = one["findings"][:2]
+    assert first["cause"] == "preemption/retraction"
+    assert "preemptions by the engine's own counter" in first["claim"]
+    assert second["cause"] == "kv-exhausted"
+    assert "9 of 16 requests fit" in second["claim"]
+    change = one["changes"][0]
+    assert (change["setting"], change["running"]) == ("kv_memory", 16)
+
+
 def test_the_converted_weights_speak_as_the_gguf_does(told: dict[str, Any], folder: Path) -> None:
     """Greedy answers part sooner or later for numeric reasons, but most begin alike."""
     import polars as pl

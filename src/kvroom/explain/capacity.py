@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from kvroom.explain.case import Case
-from kvroom.explain.finding import Finding, logged, quote
+from kvroom.explain.finding import Figure, Finding, Quote, logged, quote
 from kvroom.records import Fact
 
 COUNTED = ("running", "waiting")
@@ -146,3 +146,29 @@ def plan_differs(case: Case) -> Iterator[Finding]:
             rule="plan_differs",
         )
         return
+    yield from _seen_otherwise(case)
+
+
+def _seen_otherwise(case: Case) -> Iterator[Finding]:
+    """More or fewer run than planned, though the sizes that the log prints are as planned."""
+    running = next((one for one in _requests(case) if one.name == "running"), None)
+    state = case.state("most_running")
+    if running is None or running.agrees is not False or state is None or case.fit is None:
+        return
+    if not case.fit.waiting and case.state("most_waiting") is None:
+        return
+    more = state.running > case.fit.running + case.fit.preempted
+    yield Finding(
+        cause="plan-differs",
+        claim=f"the plan lets {case.fit.running} run at once, {state.running:.0f} were seen",
+        confidence="possible",
+        quotes=(Quote(state.source, state.text),),
+        figures=(
+            Figure(name="running", value=state.running, how=state.how, source=str(state.source)),
+            Figure(name="running", value=case.fit.running, how="planned"),
+        ),
+        settle="whether prompts share their beginning (prefix_cache off), or are shorter than said"
+        if more
+        else "how many came at once, and whether the engine was asked by others as well",
+        rule="plan_differs",
+    )
