@@ -45,6 +45,7 @@ def starve(run: Run, name: str, running: int, *, level: int = 4) -> None:
     """Of the requests of a level only so many run at once; the others follow them."""
     files = run.starts(name)[-1]
     files.write_model(SMALL)
+    files.log.write_text("0.00.1 I llama_context: constructing llama_context\n")
     for number in (1, 2):
         wave = [
             a_record(i, tokens_at_ms=steady(60 + 160 * (i // running) + number, 20, 8))
@@ -98,6 +99,15 @@ def test_more_running_than_planned_is_a_finding_of_its_own(a_starved_run: Run) -
 
     assert "the plan lets 2 run at once, 3 were seen" in differs.claim
     assert differs.settle
+
+
+def test_a_log_that_contradicts_the_plan_is_told_in_the_units_of_the_log(a_run: Run) -> None:
+    a_run.starts("a")[-1].write_model(SMALL)
+
+    findings = found(explain_run(a_run), "a").findings
+    differs = next(finding for finding in findings if finding.cause == "plan-differs")
+
+    assert "size (MiB) to be 1.0, the log says 22.5" in differs.claim
 
 
 def test_nothing_is_blamed_where_all_run(a_run: Run) -> None:

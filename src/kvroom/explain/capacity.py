@@ -132,12 +132,12 @@ def plan_differs(case: Case) -> Iterator[Finding]:
     """
     for check in case.plan.checks if case.plan else ():
         fact: Fact | None = check.logged
-        if check.agrees is not False or fact is None:
+        if check.agrees is not False or fact is None or not isinstance(fact.value, float):
             continue
         yield Finding(
             cause="plan-differs",
             claim=f"the plan expects {check.expected.wording} to be {check.expected.value:,}, the "
-            f"log says {fact.value:,}",
+            f"log says {fact.value / check.expected.scale:,.10g}",
             confidence="possible",
             quotes=quote(fact),
             figures=logged(fact),
