@@ -93,6 +93,14 @@ def test_a_page_longer_than_a_request_leaves_the_dtype_alone() -> None:
     assert [change.setting for change in leave] == ["kv_cache_dtype"]
 
 
+def test_a_dtype_that_gains_nothing_is_taken_back() -> None:
+    fp8 = ("--kv-cache-dtype", "fp8")
+    one = explained("vllm", VLLM_PAGES + VLLM_WAITS, flags=fp8)
+
+    change = next(change for change in one.changes if change.setting == "kv_cache_dtype")
+    assert (change.now, change.to) == ("fp8", "auto")
+
+
 def test_a_page_shorter_than_a_request_is_no_finding() -> None:
     short = VLLM_PAGES.replace("1568", "64")
     assert "page-unification" not in causes(explained("vllm", short + VLLM_WAITS))

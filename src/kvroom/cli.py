@@ -50,6 +50,7 @@ def main() -> None:
     \b
     kvroom demo                      two real engines on this machine, in three minutes
     kvroom run matchup.yaml          measure your own contenders
+    kvroom explain runs/2026-12-01-x why, and the line to change; or of an engine.log
     kvroom report runs/2026-12-01-x  read a run again
     """
 

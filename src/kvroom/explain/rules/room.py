@@ -58,16 +58,24 @@ def page_unification(case: Case) -> Iterator[Finding]:
         quotes=(*quote(block), *running),
         figures=(*logged(block), *shares(case).figures),
         remedy="more memory for the pool, or as many requests at once as run",
-        changes=(
-            Change(
-                setting="kv_cache_dtype",
-                now="auto",
-                to="",
-                because="fewer bits cost accuracy, and on some cards speed, and admit nobody here",
-                effect="none",
-            ),
-        ),
+        changes=(_dtype_of_the_model(case),),
         rule="page_unification",
+    )
+
+
+def _dtype_of_the_model(case: Case) -> Change:
+    """Leave it at auto, or go back to it."""
+    because = "fewer bits cost accuracy, and on some cards speed, and admit nobody here"
+    if not case.quantised:
+        return Change(setting="kv_cache_dtype", now="auto", to="", because=because, effect="none")
+    return Change(
+        setting="kv_cache_dtype",
+        now=case.settings.kv_cache_dtype or "",
+        to="auto",
+        value="auto",
+        because=because,
+        effect="as many run as now, with the model's own data type and kernels",
+        verify="the page of the 'Setting attention block size' line is shorter",
     )
 
 
@@ -212,9 +220,18 @@ def _seen(case: Case, state: State, stuck: bool) -> Finding:
         remedy="a larger pool, shorter requests, or a release that admits a long prompt in pieces"
         if stuck
         else "a larger pool or smaller requests; else as many requests at once as run",
-        settle="" if case.plan else "give --model, and how many fit is arithmetic",
+        settle=_to_compute(case),
         rule="kv_exhausted",
     )
+
+
+def _to_compute(case: Case) -> str:
+    """What is missing for the arithmetic."""
+    if case.plan is not None:
+        return ""
+    if case.architecture is None:
+        return "give --model, and how many fit is arithmetic"
+    return "the bytes of the pool (--available, or the log from its start), and it is arithmetic"
 
 
 def _no_null_block(case: Case) -> Iterator[Finding]:
