@@ -26,6 +26,9 @@ PRICES = {
 FEWER_SLOTS = "no more than this run at once, the others queue"
 CHEAPEST = list(PRICES)
 MOST_TOLD = 2
+SPARE = 1
+"""Blocks for each request beyond its end: OpenVINO GenAI 2026.4 was seen to push requests out of a
+pool that they fill exactly."""
 HELD_BACK_BY_ROOM = {
     "kv-exhausted", "state-fixed-cost", "page-unification", "preemption/retraction", "slots-limit",
     "oom-at-start", "single-slot",
@@ -110,7 +113,7 @@ def _pool_option(case: Case) -> Iterator[Change]:
     if plan is None or fit is None or option not in case.options or not fit.waiting:
         return
     running = min(fit.running + fit.waiting, plan.room.slots)
-    blocks = running * fit.blocks_per_request
+    blocks = running * (fit.blocks_per_request + SPARE)
     if fit.binds == "slots" or blocks <= plan.room.blocks:
         return
     page = plan.room.bytes_per_token * plan.room.block_tokens
@@ -119,7 +122,8 @@ def _pool_option(case: Case) -> Iterator[Change]:
         now=case.options[option],
         to=str(blocks),
         value=blocks,
-        because=f"{running} requests end with {fit.blocks_per_request} blocks each",
+        because=f"{running} requests end with {fit.blocks_per_request} blocks each, and "
+        "one more each is kept free",
         effect=f"{running} of {fit.running + fit.waiting} run at once instead of {fit.running} "
         "(planned)",
         price=f"{show_bytes((blocks - plan.room.blocks) * page)} of memory",
