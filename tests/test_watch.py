@@ -12,7 +12,7 @@ import pytest
 from conftest import Kvroom
 from kvroom.errors import InputError
 from kvroom.explain.case import Case
-from kvroom.explain.now import Moment, now
+from kvroom.explain.now import Look, now
 from kvroom.settings import Settings
 from kvroom.watch import seconds
 
@@ -134,7 +134,7 @@ def test_no_time_at_all_is_refused() -> None:
 def test_what_a_moment_means(
     running: int, waiting: int, usage: float | None, slots: int | None, said: str
 ) -> None:
-    moment = Moment(at_s=1, running=running, waiting=waiting, kv_cache_usage=usage)
+    moment = Look(at_s=1, running=running, waiting=waiting, kv_cache_usage=usage)
     case = Case(engine="vllm", settings=Settings(slots=slots))
 
     assert now(moment, None, case).startswith(said)
@@ -142,7 +142,7 @@ def test_what_a_moment_means(
 
 
 def test_requests_that_are_pushed_out_are_said_at_once() -> None:
-    before = Moment(at_s=1, running=8, waiting=0, preempted=3)
-    moment = Moment(at_s=2, running=6, waiting=2, preempted=5, kv_cache_usage=1.0)
+    before = Look(at_s=1, running=8, waiting=0, preempted=3)
+    moment = Look(at_s=2, running=6, waiting=2, preempted=5, kv_cache_usage=1.0)
 
     assert now(moment, before, Case(engine="vllm")).startswith("2 requests were pushed out")

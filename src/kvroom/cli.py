@@ -292,7 +292,7 @@ def _explain_run(path: Path, given: dict[str, Any], as_json: bool) -> None:
 
     run, only = Run.open(path), given["contender"]
     _known_contender(run, only)
-    whole = explain_run(run, read_checkpoint(given["model"]) if given["model"] else None)
+    whole = explain_run(run, checkpoint=read_checkpoint(given["model"]) if given["model"] else None)
     if as_json:
         _print_json(run_data(whole))
     else:

@@ -20,7 +20,7 @@ from kvroom.explain.case import Case, Load
 from kvroom.explain.course import Course, State, take
 from kvroom.explain.gather import Known, gather
 from kvroom.explain.log import Log, read
-from kvroom.explain.now import Moment, now
+from kvroom.explain.now import Look, now
 from kvroom.explain.signatures import Hit
 from kvroom.load.request import Address
 from kvroom.loglines import log_lines, plain
@@ -44,7 +44,7 @@ class Watch:
         self.known = msgspec.structs.replace(known, engine=self.engine.name)
         self.course = Course()
         self.began_s = time.monotonic()
-        self.before: Moment | None = None
+        self.before: Look | None = None
         self.tokens: tuple[float, float] | None = None
         self.misses, self.answered = 0, False
 
@@ -71,14 +71,14 @@ class Watch:
             return {}
         return read_gauges(asked(self.control.client, engine.gauges.path), engine.gauges.names)
 
-    def moments(self, every_s: float) -> Iterator[Moment]:
+    def moments(self, every_s: float) -> Iterator[Look]:
         """One look after the other; EngineError once the engine does not answer any more."""
         while True:
             if (seen := self._look()) is not None:
                 yield seen
             time.sleep(every_s)
 
-    def _look(self) -> Moment | None:
+    def _look(self) -> Look | None:
         log = self.log.read(self.engine) if self.log else None
         gauges = self._gauges(self.engine)
         self.answered = self.answered or bool(gauges)
@@ -93,9 +93,9 @@ class Watch:
         self.misses = 0
         return self._moment(gauges, log)
 
-    def _moment(self, gauges: dict[str, float], log: Log | None) -> Moment:
+    def _moment(self, gauges: dict[str, float], log: Log | None) -> Look:
         at_s = time.monotonic() - self.began_s
-        moment = Moment(
+        moment = Look(
             at_s=round(at_s, 2),
             running=gauges["running"],
             waiting=gauges.get("waiting", 0.0),
@@ -117,7 +117,7 @@ class Watch:
         last, self.tokens = self.tokens, (at_s, total)
         return None if last is None or at_s <= last[0] else (total - last[1]) / (at_s - last[0])
 
-    def _take(self, moment: Moment) -> None:
+    def _take(self, moment: Look) -> None:
         take(
             self.course,
             State(
@@ -136,7 +136,7 @@ class Watch:
         return gather(self.known, log, observed=self.course if self.course.states else None)
 
 
-def watching(url: str, given: Mapping[str, Any]) -> tuple[Watch, Callable[[Moment], bool]]:
+def watching(url: str, given: Mapping[str, Any]) -> tuple[Watch, Callable[[Look], bool]]:
     """The watch of these options, and when it ends; InputError says which of them is wrong."""
     for_s = seconds(given["for_s"]) if given["for_s"] else None
     known = Known(
@@ -147,7 +147,7 @@ def watching(url: str, given: Mapping[str, Any]) -> tuple[Watch, Callable[[Momen
     Address.of(url)
     watch = Watch(url, known, given["log"], api_key(given["api_key_env"]))
 
-    def ends(moment: Moment) -> bool:
+    def ends(moment: Look) -> bool:
         waited = given["until_waiting"] and moment.waiting > 0
         return bool(waited or (for_s is not None and moment.at_s >= for_s))
 

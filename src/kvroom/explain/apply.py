@@ -43,7 +43,7 @@ def apply(matchup: Matchup, whole: Whole, only: str | None = None) -> tuple[Matc
 
 
 def first(one: Contended) -> Change | None:
-    """The first change that names a value, if it is the first recommendation that changes much."""
+    """The first recommended change that names a value to set."""
     return next((c for c in one.explanation.changes if c.to and c.value is not None), None)
 
 

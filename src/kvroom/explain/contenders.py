@@ -1,7 +1,9 @@
 """A Run -> one case for each contender, at the highest level of concurrency that was measured."""
 
+from collections.abc import Sequence
+
 from kvroom import engines
-from kvroom.analyse.contender import Measured, measured
+from kvroom.analyse.contender import Measured
 from kvroom.analyse.live import Window
 from kvroom.analyse.noise import Noise, noise
 from kvroom.checkpoint.read import Checkpoint
@@ -15,13 +17,14 @@ from kvroom.options import Options
 from kvroom.store import Run, StartFiles
 
 
-def cases(run: Run, checkpoint: Checkpoint | None = None) -> list[Case]:
+def cases(
+    run: Run, contenders: Sequence[Measured], checkpoint: Checkpoint | None = None
+) -> list[Case]:
     """The cases of a run, in the order of its matchup.
 
     ``checkpoint`` is the model's shape where the run does not hold it: of endpoints that ran before
     kvroom came, and of runs of older releases.
     """
-    contenders = measured(run)
     floor = noise(contenders)
     return [_case(run, one, checkpoint, floor) for one in contenders]
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kvroom.explain.case import Case
-from kvroom.explain.finding import How, Span
+from kvroom.explain.finding import Forecast, How
 
 STILL_GROWS = 0.5
 """The least share of its slope with which a batch goes on to grow. An assumption."""
@@ -59,7 +59,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         """Levels at which all requests ran at once."""
         return tuple(p for p in self.points if p.concurrency <= self.together)
 
-    def batch_s(self, requests: int) -> Span | None:
+    def batch_s(self, requests: int) -> Forecast | None:
         """Seconds that so many requests take which run at once; None without such a level."""
         points = self.shared
         if not points:
@@ -70,19 +70,21 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
             return _exactly(_between(below[-1], above[0], requests))
         if not below:
             share = requests / points[0].concurrency
-            return Span(points[0].seconds * share, points[0].seconds, points[0].seconds)
+            return Forecast(points[0].seconds * share, points[0].seconds, points[0].seconds)
         return _beyond(points, requests)
 
-    def round_s(self, together: int, concurrency: int) -> Span | None:
+    def round_s(self, together: int, concurrency: int) -> Forecast | None:
         """Seconds of a round in which so many of all run at once."""
         full, rest = divmod(concurrency, together)
         batches = [self.batch_s(together)] * full + ([self.batch_s(rest)] if rest else [])
         known = [one for one in batches if one is not None]
         if not known or len(known) < len(batches):
             return None
-        return Span(*(sum(getattr(one, end) for one in known) for end in ("low", "likely", "high")))
+        return Forecast(
+            *(sum(getattr(one, end) for one in known) for end in ("low", "likely", "high"))
+        )
 
-    def tokens_per_s(self, together: int) -> Span | None:
+    def tokens_per_s(self, together: int) -> Forecast | None:
         """Output tokens a second at the highest level if so many ran at once, noise included; if
         more than now, not less than now."""
         seconds = self.round_s(together, self.top.concurrency)
@@ -92,11 +94,11 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
         least = self.top.tokens_per_s if together > self.together else 0.0
         low, likely, high = (max(least, tokens / s) for s in (seconds.high, seconds.likely,
                                                               seconds.low))  # fmt: skip
-        return Span(low * (1 - self.noise), likely, high * (1 + self.noise))
+        return Forecast(low * (1 - self.noise), likely, high * (1 + self.noise))
 
 
-def _exactly(seconds: float) -> Span:
-    return Span(seconds, seconds, seconds)
+def _exactly(seconds: float) -> Forecast:
+    return Forecast(seconds, seconds, seconds)
 
 
 def _between(low: Point, high: Point, requests: int) -> float:
@@ -106,16 +108,16 @@ def _between(low: Point, high: Point, requests: int) -> float:
     return low.seconds + share * (high.seconds - low.seconds)
 
 
-def _beyond(points: Sequence[Point], requests: int) -> Span:
+def _beyond(points: Sequence[Point], requests: int) -> Forecast:
     """Past the largest measured batch: on the line of the last two, held to its two bounds."""
     last = points[-1]
     least, most = last.seconds, last.seconds * requests / last.concurrency
     if len(points) == 1:
-        return Span(least, math.sqrt(least * most), most)
+        return Forecast(least, math.sqrt(least * most), most)
     before = points[-2]
     slope = (last.seconds - before.seconds) / (last.concurrency - before.concurrency)
     more = min(max(0.0, slope * (requests - last.concurrency)), most - least)
-    return Span(least + STILL_GROWS * more, least + more, most)
+    return Forecast(least + STILL_GROWS * more, least + more, most)
 
 
 def curve(case: Case) -> Curve | None:

@@ -63,7 +63,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     arithmetic: str = ""
 
 
-class Span(msgspec.Struct, frozen=True):
+class Forecast(msgspec.Struct, frozen=True):
     """A predicted figure: the likeliest value, and the ends between which it is expected."""
 
     low: float
@@ -87,7 +87,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     verify: str = ""
     running: int | None = None
     """Requests that run at once with it, as planned."""
-    tokens_per_s: Span | None = None
+    tokens_per_s: Forecast | None = None
     """At the highest level that was measured, by the curve, if a step costs what it costs now."""
 
 

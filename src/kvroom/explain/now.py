@@ -8,7 +8,7 @@ from kvroom.explain.course import NEARLY_FULL
 FEW = 0.5
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class Look(msgspec.Struct, frozen=True, kw_only=True):
     """An engine now; None where it does not tell."""
 
     at_s: float
@@ -23,7 +23,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     said: str = ""
 
 
-def now(moment: Moment, before: Moment | None, case: Case) -> str:
+def now(moment: Look, before: Look | None, case: Case) -> str:
     """Why requests wait or are pushed out; empty while neither happens."""
     pushed = (moment.preempted or 0) - ((before.preempted or 0) if before else 0)
     if before is not None and pushed > 0:
@@ -54,5 +54,5 @@ def now(moment: Moment, before: Moment | None, case: Case) -> str:
     return f"{waiting}, {moment.running:.0f} run{_used(moment)}"
 
 
-def _used(moment: Moment) -> str:
+def _used(moment: Look) -> str:
     return "" if moment.kv_cache_usage is None else f", which is {moment.kv_cache_usage:.1%} full"

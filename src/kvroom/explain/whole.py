@@ -1,7 +1,10 @@
 """A Run explained: each contender by itself, and why the best is ahead of the others."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from kvroom.analyse.contender import Measured, measured
 from kvroom.checkpoint.read import Checkpoint
 from kvroom.explain.contenders import cases
 from kvroom.explain.explain import Explanation, explain
@@ -31,9 +34,14 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
         return next(found, None)
 
 
-def explain_run(run: Run, checkpoint: Checkpoint | None = None) -> Whole:
-    """The explanation of a run; ``checkpoint`` as for ``cases``."""
-    found = cases(run, checkpoint)
+def explain_run(
+    run: Run,
+    contenders: Sequence[Measured] | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Whole:
+    """The explanation of a run, read now unless its contenders are given; ``checkpoint`` as for
+    ``cases``."""
+    found = cases(run, measured(run) if contenders is None else contenders, checkpoint)
     return Whole(
         run=str(run.path),
         contenders=tuple(

@@ -36,7 +36,7 @@ def data(run: Run) -> dict[str, Any]:
         "ranking": [rank(contenders, level, floor) for level in levels],
         "settings": compared(contenders),
         "contenders": [_contender(one) for one in contenders],
-        "explanation": run_data(explain_run(run)),
+        "explanation": run_data(explain_run(run, contenders)),
     }
     plain = msgspec.to_builtins(value)
     assert isinstance(plain, dict)

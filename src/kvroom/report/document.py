@@ -41,7 +41,8 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 def document(run: Run) -> Document:
     """The report of a run."""
-    contenders, whole = measured(run), explain_run(run)
+    contenders = measured(run)
+    whole = explain_run(run, contenders)
     levels = run.matchup.workload.concurrency
     courses = (over_time(contenders, max(levels)), starts(contenders), settings(contenders))
     return Document(

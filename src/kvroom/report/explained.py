@@ -10,7 +10,7 @@ from kvroom.explain.capacity import Capacity
 from kvroom.explain.explain import Explanation
 from kvroom.explain.finding import Change, Figure, Finding
 from kvroom.explain.whole import Whole
-from kvroom.report.reasons import span_text
+from kvroom.report.reasons import forecast_text
 from kvroom.report.table import NOTHING, Cell, Table
 from kvroom.report.terminal import clean, rich_table
 from kvroom.units import show_bytes
@@ -128,7 +128,8 @@ def told_changes(changes: Sequence[Change]) -> Iterator[str]:
         number += 1
         yield f"{number}. {change.setting}: {change.now or '?'} -> {change.to}: {change.effect}"
         if change.tokens_per_s is not None:
-            yield f"   expected: {span_text(change.tokens_per_s)}, if a step costs what it does now"
+            expected = forecast_text(change.tokens_per_s)
+            yield f"   expected: {expected}, if a step costs what it does now"
         for name in ("because", "price", "verify"):
             if text := getattr(change, name):
                 yield f"   {name}: {text}"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from kvroom.explain.explain import Explanation
-from kvroom.explain.finding import Span
+from kvroom.explain.finding import Forecast
 from kvroom.explain.whole import Whole
 
 
@@ -19,13 +19,15 @@ def reasons(whole: Whole) -> Iterator[str]:
         text = f"{one.contender}: {found[0].cause}: {found[0].claim}."
         change = next((change for change in changes if change.to), None)
         if change is not None:
-            expected = f", {span_text(change.tokens_per_s)} expected" if change.tokens_per_s else ""
+            expected = (
+                f", {forecast_text(change.tokens_per_s)} expected" if change.tokens_per_s else ""
+            )
             text += f" Change {change.setting} from {change.now or 'its default'} to {change.to}"
             text += f"{expected}."
         yield text
 
 
-def span_text(span: Span) -> str:
+def forecast_text(span: Forecast) -> str:
     """``225 tok/s (150 to 330)``."""
     return f"{span.likely:,.0f} tok/s ({span.low:,.0f} to {span.high:,.0f})"
 

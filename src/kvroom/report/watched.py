@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from kvroom.explain.now import Moment
+from kvroom.explain.now import Look
 from kvroom.report.terminal import clean
 from kvroom.units import show_seconds
 
@@ -20,7 +20,8 @@ class Shown:
     """Moments as they come: one moving line on a terminal, a line for each news elsewhere."""
 
     def __init__(self, out: Console) -> None:
-        self.out, self.waits = out, [0.0] * 0
+        self.out = out
+        self.waits: list[float] = []
         self.status = out.status("") if out.is_terminal else None
         self.last = ""
 
@@ -33,7 +34,7 @@ class Shown:
         if self.status is not None:
             self.status.stop()
 
-    def moment(self, one: Moment) -> None:
+    def moment(self, one: Look) -> None:
         """One more look."""
         self.waits = [*self.waits, one.waiting][-SHOWN:]
         line = told(one)
@@ -46,7 +47,7 @@ class Shown:
         self.last = one.said or line
 
 
-def told(one: Moment) -> str:
+def told(one: Look) -> str:
     """``running 31, waiting 1, KV cache 97.6 %, 812 tok/s``."""
     parts = [f"running {one.running:.0f}", f"waiting {one.waiting:.0f}"]
     if one.kv_cache_usage is not None:
@@ -64,7 +65,7 @@ def bars(values: Sequence[float]) -> str:
     return "".join(BLOCKS[round(value / most * (len(BLOCKS) - 1))] for value in values)
 
 
-def watched_data(engine: str, moments: Sequence[Moment], explanation: Any) -> dict[str, Any]:
+def watched_data(engine: str, moments: Sequence[Look], explanation: Any) -> dict[str, Any]:
     """All of a watch as plain values, for ``--json``."""
     usages = [one.kv_cache_usage for one in moments if one.kv_cache_usage is not None]
     counts = [one.preempted for one in moments if one.preempted is not None]

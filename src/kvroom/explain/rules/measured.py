@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from kvroom.explain.case import Case
 from kvroom.explain.curve import GROWS, curve
-from kvroom.explain.finding import CIRCUMSTANCE, SAYS, Figure, Finding, Quote, quote
+from kvroom.explain.finding import CIRCUMSTANCE, SAYS, Confidence, Figure, Finding, Quote, quote
 from kvroom.units import show_seconds
 
 SEVERAL = 1.05
@@ -239,11 +239,11 @@ def _held_down(case: Case) -> Iterator[Finding]:
                  "certain")  # fmt: skip
 
 
-def _noisy(claim: str, confidence: str) -> Finding:
+def _noisy(claim: str, confidence: Confidence) -> Finding:
     return Finding(
         cause="host-noise",
         claim=claim,
-        confidence=confidence,  # type: ignore[arg-type]
+        confidence=confidence,
         decides=CIRCUMSTANCE,
         remedy="a machine that does nothing else, cool and with fixed clocks; more rounds",
         settle="the same level again with nothing else running",
